@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from mixupmp.data import load_path
+from mixupmp.errors import BadData, UnknownName
+
+pandas = pytest.importorskip("pandas")
+
+FRAME = pandas.DataFrame(
+    {
+        "length": np.arange(40.0),
+        "species": ["cat", "dog", "cow", "ant"] * 10,
+        "count": np.arange(40) % 7,
+        "wild": [True, False] * 20,
+    }
+)
+
+
+def written(path, frame=FRAME):
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        text = frame.to_csv(index=False, sep="\t" if ".tsv" in path.name else ",")
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["pets.csv", "pets.tsv", "pets.csv.gz", "pets.parquet"])
+def test_a_table_by_its_label_column(tmp_path, name):
+    dataset = load_path(written(tmp_path / name), label="species", seed=2)
+    assert dataset.name == "pets"
+    assert dataset.classes == ("ant", "cat", "cow", "dog")
+    assert dataset.test.labels.bincount().tolist() == [2, 2, 2, 2]
+    for part in (dataset.train, dataset.test):
+        assert part.inputs.dtype == torch.float32
+        at = part.inputs[:, 0].long()
+        assert [dataset.classes[k] for k in part.labels] == [FRAME["species"][int(k)] for k in at]
+        assert torch.equal(part.inputs[:, 1].long(), at % 7)
+        assert torch.equal(part.inputs[:, 2], 1 - (at % 2).float())
+
+
+def test_the_last_column_is_the_label_unless_named(tmp_path):
+    dataset = load_path(written(tmp_path / "pets.csv", FRAME.drop(columns="species")))
+    assert dataset.classes == ("False", "True")
+    assert dataset.train.inputs.shape[1] == 2
+
+
+def with_value(column, row, value):
+    frame = FRAME.copy()
+    frame[column] = frame[column].astype(object)
+    frame.loc[row, column] = value
+    return frame
+
+
+@pytest.mark.parametrize("name", ["pets.csv", "pets.parquet"])
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (FRAME.assign(colour="red"), "not numbers: colour"),
+        (FRAME.assign(length=FRAME["length"].where(FRAME["length"] != 3)), "in length .first in row 3"),
+        (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "infinity .first in row 3"),
+        (with_value("species", 5, None), "species is empty in row 5"),
+        (FRAME.assign(species="cat"), "1 class"),
+        (FRAME[["species"]], "1 columns"),
+        (FRAME.iloc[:0], "0 rows"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_named(tmp_path, name, frame, message):
+    path = written(tmp_path / name, frame)
+    with pytest.raises(BadData, match=message):
+        load_path(path, label="species")
+
+
+def test_a_number_that_is_no_class_is_named(tmp_path):
+    frame = FRAME.drop(columns="species").assign(price=FRAME["length"] + 0.25)
+    with pytest.raises(BadData, match=r"found the number 0\.25"):
+        load_path(written(tmp_path / "pets.csv", frame))
+
+
+def test_an_unknown_column_gets_the_nearest_name(tmp_path):
+    with pytest.raises(UnknownName, match="Did you mean 'species'"):
+        load_path(written(tmp_path / "pets.csv"), label="specie")
+
+
+def test_a_parquet_file_cut_short_is_named(tmp_path):
+    path = written(tmp_path / "a.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(BadData, match=r"a\.parquet cannot be read as a table"):
+        load_path(path)
+
+
+@pytest.mark.parametrize("content", [b"", b'a,b\n1,"2\n', b"a,b\n1,2\n3,4,5,6\n", b"\xff\xfe\x00\x01,\n"])
+def test_files_that_are_no_tables_are_named(tmp_path, content):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(BadData, match=r"a\.csv"):
+        load_path(path)
