@@ -93,7 +93,7 @@ def test_what_is_missing_is_told_with_places_and_remedy(empty_root):
     assert "--download" in message
     assert "yann.lecun.com" in message
     assert "MIXUPMP_DATA" in message
-    with pytest.raises(DataNotFound, match="train, test, meta into .*cifar-100-python"):
+    with pytest.raises(DataNotFound, match=r"train, test, meta into .*cifar-100-python"):
         load("cifar100", empty_root)
     with pytest.raises(DataNotFound, match="/usr/share/datasets/fashion-mnist"):
         locate(dataclasses.replace(idx.FASHION_MNIST, files=("no such file",)), empty_root)

@@ -102,11 +102,20 @@ class Standardise:
     @classmethod
     def of(cls, inputs: Tensor) -> Standardise:
         """The mean and deviation of these inputs; a constant column keeps its scale."""
-        columns = inputs.transpose(0, 1).flatten(1)
-        # One channel at a time: all of CIFAR as doubles would take more than a gigabyte.
-        moments = [torch.std_mean(cls()(column).double(), correction=0) for column in columns]
-        deviation = tuple(float(d) if float(d) > 1e-12 else 1.0 for d, _ in moments)
-        return cls(tuple(float(m) for _, m in moments), deviation)
+        moments = [_moments(column) for column in inputs.transpose(0, 1).flatten(1)]
+        deviation = tuple(d if d > 1e-12 else 1.0 for _, d in moments)
+        return cls(tuple(m for m, _ in moments), deviation)
+
+
+def _moments(column: Tensor) -> tuple[float, float]:
+    """The mean and deviation of one channel or column, as `Standardise` sees it."""
+    if column.dtype == torch.uint8:  # through the 256 counts: exact, and all of CIFAR takes a tenth of a second
+        levels = torch.arange(256, dtype=torch.float64) / 255
+        share = torch.bincount(column, minlength=256).double().cpu() / column.numel()
+        mean = (levels * share).sum()
+        return float(mean), float(((levels - mean).square() * share).sum().sqrt())
+    spread, mean = torch.std_mean(column.double(), correction=0)
+    return float(mean), float(spread)
 
 
 @dataclass(frozen=True, eq=False)
