@@ -1,0 +1,52 @@
+# `make demo` and `make test` do all the set-up they need; nothing else has to be known first.
+PYTHON ?= python3
+VENV   := .venv
+PIP    := $(VENV)/bin/pip --disable-pip-version-check
+RUN    := $(VENV)/bin/python -m
+# One BLAS/OpenMP thread unless a command pins its own: two spinning threads collapse when anything else runs.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow lint format bench clean help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	# torch first and pinned: an open range with no torch yet may pull gigabytes of CUDA.
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e '.[images,plot]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) install -q -c constraints.txt -e '.[images,tables,plot,corruptions,ray]'
+	$(PIP) install -q -c constraints.txt -r requirements-dev.txt
+	# laplace-torch and two of its dependencies ask for torchvision, which they do not use for this and which has
+	# no CPU build everywhere: their other dependencies by name, then the packages alone.
+	$(PIP) install -q -c constraints.txt tqdm opt-einsum einops unfoldNd einconv linear_operator
+	$(PIP) install -q -c constraints.txt --no-deps laplace-torch backpack-for-pytorch curvlinops-for-pytorch asdfghjkl
+	@touch $@
+
+demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in under a minute
+	$(RUN) mixupmp demo
+
+test: $(VENV)/.dev lint  ## lint, types and the test suite
+	$(RUN) pytest -n 2
+
+test-slow: $(VENV)/.dev  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
+	$(RUN) pytest -m slow
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+format: $(VENV)/.dev  ## let ruff rewrite
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+bench: $(VENV)/.dev  ## speed as ratios in one run; writes benchmarks/results.json
+	$(RUN) benchmarks $(BENCH_OPTIONS)
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

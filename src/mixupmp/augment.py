@@ -1,0 +1,148 @@
+"""H^aug: label-preserving augmentation kernels, each on a whole batch of images at once.
+
+A kernel is any callable `(inputs, generator) -> inputs`; a callable of the inputs alone, such as a transform of
+torchvision's v2, is taken too (its randomness is torch's global generator, which every fit seeds). Kernels act on the
+raw inputs, before they are scaled: images are still uint8 there, which is a quarter of the memory traffic, and
+padding is black.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from mixupmp.errors import InvalidArgument, check
+
+Kernel = Callable[[Tensor, Generator], Tensor]
+
+
+def identity(inputs: Tensor, generator: Generator) -> Tensor:
+    """The point mass: future data repeat the observed inputs exactly."""
+    return inputs
+
+
+@dataclass(frozen=True)
+class PadCrop:
+    """Pad by `padding` black pixels on each side, and crop back at a random place: the usual CIFAR augmentation."""
+
+    padding: int = 4
+
+    def __post_init__(self) -> None:
+        check(self.padding >= 0, "padding", self.padding, "zero or more pixels")
+
+    def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        _check_images(inputs, "PadCrop")
+        count, channels, height, width = inputs.shape
+        padded = functional.pad(inputs, (self.padding,) * 4)
+        places = 2 * self.padding + 1
+        place = torch.randint(places, (2, count), generator=generator).to(inputs.device)
+        # Every window of the padded image is a view; picking one per image is a single gather of whole windows.
+        batch, channel, row, column = padded.stride()
+        windows = padded.as_strided(
+            (count, places, places, channels, height, width), (batch, row, column, channel, row, column)
+        )
+        return windows[torch.arange(count, device=inputs.device), place[0], place[1]]
+
+
+@dataclass(frozen=True)
+class HorizontalFlip:
+    """Mirror each image left to right with this probability."""
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        check(0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
+
+    def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        _check_images(inputs, "HorizontalFlip")
+        flip = torch.rand(len(inputs), generator=generator) < self.probability
+        return torch.where(flip.to(inputs.device).view(-1, 1, 1, 1), inputs.flip(-1), inputs)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """Crop a random area (a share of the image) of random aspect, and scale it back to the full size.
+
+    The paper's text names this one for CIFAR; its code uses `PadCrop`.
+    """
+
+    area: tuple[float, float] = (0.08, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        low, high = self.area
+        check(0 < low <= high <= 1, "area", self.area, "two shares, 0 < low <= high <= 1")
+        low, high = self.aspect
+        check(0 < low <= high, "aspect", self.aspect, "two ratios, 0 < low <= high")
+
+    def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        _check_images(inputs, "RandomResizedCrop")
+        share, shape, across, down = torch.rand(4, len(inputs), generator=generator)
+        share = self.area[0] + share * (self.area[1] - self.area[0])
+        low, high = torch.tensor(self.aspect).log()
+        root = torch.exp(0.5 * (low + shape * (high - low)))
+        side = share.sqrt()
+        width, height = (side * root).clamp(max=1), (side / root).clamp(max=1)
+        # In the grid's coordinates the image is [-1, 1]: a crop of relative width w has its centre within +-(1 - w).
+        transform = torch.zeros(len(inputs), 2, 3)
+        transform[:, 0, 0], transform[:, 0, 2] = width, (2 * across - 1) * (1 - width)
+        transform[:, 1, 1], transform[:, 1, 2] = height, (2 * down - 1) * (1 - height)
+        grid = functional.affine_grid(transform.to(inputs.device), list(inputs.shape), align_corners=False)
+        values = functional.grid_sample(inputs.float(), grid, padding_mode="border", align_corners=False)
+        return values if inputs.is_floating_point() else values.round_().to(inputs.dtype)
+
+
+@dataclass(frozen=True)
+class Compose:
+    """One kernel after another."""
+
+    kernels: tuple[Kernel, ...]
+
+    def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        for kernel in self.kernels:
+            inputs = kernel(inputs, generator)
+        return inputs
+
+
+@dataclass(frozen=True)
+class OnBatch:
+    """A user's transform of the inputs alone, as a kernel."""
+
+    transform: Callable[[Tensor], Tensor]
+
+    def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        result = self.transform(inputs)
+        if not isinstance(result, Tensor) or len(result) != len(inputs):
+            raise InvalidArgument(
+                "kernel", self.transform, f"a transform that returns a tensor of {len(inputs)} rows, as it was given"
+            )
+        return result
+
+
+def as_kernel(transform: Kernel | Callable[[Tensor], Tensor]) -> Kernel:
+    """Any callable on a batch as a kernel, whether it takes a generator or not."""
+    check(callable(transform), "kernel", transform, "a callable on a batch of inputs")
+    target = transform.forward if isinstance(transform, torch.nn.Module) else transform
+    parameters = inspect.signature(target).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if len(required) == 2 or (positional and any(p.name == "generator" for p in positional)):
+        return transform  # type: ignore[return-value]
+    return OnBatch(transform)  # type: ignore[arg-type]
+
+
+def cifar_kernel() -> Kernel:
+    """Pad-4 random crop and horizontal flip."""
+    return Compose((PadCrop(4), HorizontalFlip()))
+
+
+def _check_images(inputs: Tensor, kernel: str) -> None:
+    if inputs.ndim != 4:
+        raise InvalidArgument(
+            "inputs", tuple(inputs.shape), f"images (rows, channels, height, width) for the kernel {kernel}"
+        )

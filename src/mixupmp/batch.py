@@ -1,0 +1,25 @@
+"""The one type that travels from the simulated future to the loss."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Rows of one simulated future."""
+
+    inputs: Tensor  # (rows, *features), float32
+    targets: Tensor  # (rows, classes) probabilities, so Mixup needs no second loss; (rows, 1) values in regression
+    weights: Tensor  # (rows,) mean one, so r never rescales the learning rate
+
+    def reweighted(self, factor: float) -> Batch:
+        """The same rows, each counting `factor` times as much."""
+        return self._replace(weights=self.weights * factor)
+
+
+def concatenate(first: Batch, second: Batch) -> Batch:
+    """The rows of both, in order."""
+    return Batch(*(torch.cat(pair) for pair in zip(first, second, strict=True)))

@@ -1,0 +1,155 @@
+"""Fitting: a plan in, a posterior out, by whichever engine suits; every engine gives the same members."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mixupmp.errors import BadRun, MixupMPError, check
+from mixupmp.fit import processes
+from mixupmp.fit.engine import ENGINES, choose_engine, run_engine
+from mixupmp.fit.job import Every, Finished, Job, Progress, Quiet
+from mixupmp.fit.member import Interrupted, build_network
+from mixupmp.fit.plan import Plan
+from mixupmp.fit.progress import Bars
+from mixupmp.fit.run_folder import RunChanged, RunFolder, check_writable, differences
+from mixupmp.fit.signals import FitInterrupted, stop_on_signals
+from mixupmp.posterior import Posterior
+
+__all__ = ["ENGINES", "Every", "FitInterrupted", "Plan", "RunChanged", "RunFolder", "fit"]
+
+Engine = Literal["auto", "inline", "vectorised", "processes", "ray"]
+
+
+class AllDiverged(MixupMPError, ArithmeticError):
+    """Not one member had a finite loss to its end."""
+
+
+def fit(
+    plan: Plan,
+    *,
+    engine: Engine = "auto",
+    run: str | Path | None = None,
+    resume: bool = False,
+    override: bool = False,
+    members: Sequence[int] | None = None,
+    every: Every | None = None,
+    progress: Progress | bool = False,
+) -> Posterior:
+    """Draw posterior samples: fit a network to each simulated future.
+
+    With `run`, everything is kept in that folder while it happens; `resume` goes on with a run that was interrupted
+    and ends with the same bits, and refuses one that was started from something else unless `override` is set.
+    `members` trains only some of them. `progress=True` shows bars on a terminal.
+    """
+    check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
+    wanted = _wanted(plan, members)
+    with ExitStack() as stack:
+        shown: Progress = progress if not isinstance(progress, bool) else Quiet()
+        if progress is True:
+            shown = stack.enter_context(Bars(len(wanted)))
+        chosen = choose_engine(plan, len(wanted)) if engine == "auto" else engine
+        shown.say(f"engine: {chosen}")
+        if run is None:
+            finished = run_engine(chosen, Job(plan, wanted, None, every or Every(), shown))
+        else:
+            folder = RunFolder(run)
+            check_writable(folder.path)
+            stack.enter_context(folder.locked())
+            _open(folder, plan, chosen, resume, override)
+            finished = _keep_going(folder, plan, chosen, wanted, every or Every(), shown)
+    posterior = _posterior(plan, finished, len(wanted))
+    if run is not None:
+        RunFolder(run).finish_posterior([summary for summary, _ in finished], posterior)
+    return posterior
+
+
+def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
+    networks = plan.method.sampler.networks
+    if members is None:
+        return tuple(range(networks))
+    check(
+        len(members) > 0 and all(0 <= m < networks for m in members),
+        "members",
+        list(members),
+        f"numbers from 0 to {networks - 1}",
+    )
+    return tuple(members)
+
+
+def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
+    """Start the run's folder, or check that it can be gone on with."""
+    description = {"plan": plan.describe(), "arithmetic": _arithmetic(engine)}
+    if not folder.config_path.exists():
+        if resume and any(entry.name != "lock" for entry in folder.path.iterdir()):
+            raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
+        folder.create(description | {"machine": _machine(), "command": sys.argv})
+        return
+    if not resume:
+        raise BadRun(f"{folder.path} holds a run already: resume it, or choose another folder.")
+    config = folder.config()
+    changed = differences({key: config.get(key) for key in description}, description)
+    if changed and not override:
+        listed = "\n  ".join(changed)
+        raise RunChanged(
+            f"{folder.path} was started from something else:\n  {listed}\n"
+            "Give the same settings, start a new run, or override this check (--override)."
+        )
+
+
+def _arithmetic(engine: str) -> str:
+    # inline, processes and ray give the same bits, so a run may change between them; vectorised agrees to 1e-5.
+    return "vectorised" if engine == "vectorised" else "one by one"
+
+
+def _machine() -> dict[str, Any]:
+    return {"platform": platform.platform(), "python": platform.python_version(), "cores": processes.cores(),
+            "capability": torch.backends.cpu.get_cpu_capability()}  # fmt: skip
+
+
+def _keep_going(
+    folder: RunFolder, plan: Plan, engine: str, wanted: tuple[int, ...], every: Every, progress: Progress
+) -> list[Finished]:
+    """Train what is not finished, and read back what is."""
+    done = {member: summary for member in wanted if (summary := folder.summary(member)) is not None}
+    for summary in done.values():
+        progress.finished(summary)
+    missing = tuple(member for member in wanted if member not in done)
+    trained: dict[int, Finished] = {}
+    with stop_on_signals(active=True) as stop:
+        try:
+            if missing:
+                results = run_engine(engine, Job(plan, missing, folder, every, progress, stop))
+                trained = {summary.member: (summary, weights) for summary, weights in results}
+        except Interrupted:
+            assert stop.number is not None
+            raise FitInterrupted(folder.path, stop.number) from None
+    return [
+        trained[m] if m in trained else (done[m], folder.weights(m) if done[m].diverged_at is None else {})
+        for m in wanted
+    ]
+
+
+def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
+    """The posterior of the members that stayed finite."""
+    kept = [(summary, weights) for summary, weights in finished if summary.diverged_at is None]
+    notes = [f"member {s.member} diverged at step {s.diverged_at}" for s, _ in finished if s.diverged_at is not None]
+    if not kept:
+        raise AllDiverged(
+            f"no member is left: {'; '.join(notes)}. Lower the learning rate ({plan.recipe.learning_rate})."
+        )
+    networks = []
+    for summary, weights in kept:
+        network = build_network(plan, summary.member)
+        network.load_state_dict(weights)
+        networks.append(network.to(plan.device))
+    posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
+    posterior.wanted, posterior.notes = wanted, tuple(notes)
+    posterior.summaries = [summary for summary, _ in finished]
+    return posterior

@@ -1,0 +1,89 @@
+"""Which engine, and how it is called."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import nn
+
+from mixupmp.fit import inline, processes
+from mixupmp.fit.job import Finished, Job
+from mixupmp.fit.member import MemberFit, build_network
+from mixupmp.fit.plan import Plan
+
+ENGINES = ("auto", "inline", "vectorised", "processes", "ray")
+WORTH_A_WORKER = 8.0  # seconds of work under which starting worker processes gains nothing
+
+
+def choose_engine(plan: Plan, members: int) -> str:
+    """The engine that suits: decided by rule where it changes bits, and by a short measurement where it does not.
+
+    A fully connected network trains all members in one program; others on a CPU go to worker processes if there is
+    more than a few seconds of work; a GPU is used by one member after another.
+    """
+    if members == 1:
+        return "inline"
+    if vectorisable(build_network(plan, 0)) and plan.device == "cpu":
+        return "vectorised"
+    if plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
+        return "inline"
+    return "processes" if _seconds(plan) * members > WORTH_A_WORKER else "inline"
+
+
+def vectorisable(network: nn.Module) -> bool:
+    """Whether the network is made of linear layers and elementwise functions alone."""
+    plain = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity)
+    leaves = [module for module in network.modules() if not any(module.children())]
+    return isinstance(network, nn.Sequential) and all(isinstance(leaf, plain) for leaf in leaves)
+
+
+def _seconds(plan: Plan) -> float:
+    """How long one member will take, by its first steps; at most about two seconds are spent on it."""
+    fit = MemberFit(plan, 0)
+    clock = _Clock()
+    try:
+        fit.run(clock)
+    except _Enough:
+        return fit.total_steps * clock.fastest
+    return clock.total
+
+
+class _Enough(Exception):
+    pass
+
+
+class _Clock:
+    """Watches a fit for a few steps and then ends it."""
+
+    def __init__(self) -> None:
+        self.fastest, self.steps, self.total = float("inf"), 0, 0.0
+        self.last = time.perf_counter()
+
+    def stepped(self, fit: MemberFit) -> None:
+        now = time.perf_counter()
+        self.fastest, self.total = min(self.fastest, now - self.last), self.total + now - self.last
+        self.last = now
+        self.steps += 1
+        if self.steps >= 5 or self.total > 2:
+            raise _Enough
+
+
+def run_engine(engine: str, job: Job) -> list[Finished]:
+    """Train the job's members with this engine."""
+    if engine == "inline":
+        return inline.run(job)
+    if engine == "processes":
+        return processes.run(job)
+    if engine == "vectorised":
+        from mixupmp.fit import vectorised
+
+        return vectorised.run(job)
+    from mixupmp.fit import on_ray
+
+    return on_ray.run(job)
+
+
+def pinned_threads() -> int:
+    """Threads for a program that has the machine to itself."""
+    return max(1, min(processes.cores(), torch.get_num_threads()))

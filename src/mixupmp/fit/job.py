@@ -1,0 +1,106 @@
+"""What every engine is handed, and what it must do with a member that is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from mixupmp.errors import check
+from mixupmp.fit.member import Interrupted, MemberFit
+from mixupmp.fit.plan import Plan
+from mixupmp.fit.run_folder import RunFolder
+from mixupmp.posterior import Summary
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often checkpoints are written: after so many epochs, or so many seconds, whichever comes first."""
+
+    epochs: int | None = None
+    seconds: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        check(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1, or None")
+        check(self.seconds is None or self.seconds > 0, "seconds", self.seconds, "positive, or None")
+
+
+class Progress(Protocol):
+    """Where a fit shows how it goes."""
+
+    def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
+
+    def finished(self, summary: Summary) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
+
+    def finished(self, summary: Summary) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+@dataclass
+class Job:
+    """Which members to train, and where their work is kept."""
+
+    plan: Plan
+    members: tuple[int, ...]
+    folder: RunFolder | None = None
+    every: Every = field(default_factory=Every)
+    progress: Progress = field(default_factory=Quiet)
+    stop: Callable[[], bool] = lambda: False
+
+    def finish(self, summary: Summary, weights: dict[str, Tensor]) -> None:
+        if self.folder is not None:
+            self.folder.finish_member(summary, weights)
+        self.progress.finished(summary)
+
+
+Finished = tuple[Summary, dict[str, Tensor]]
+
+
+class Keeper:
+    """Watches one member's fit: shows its progress, writes its checkpoints, stops it when asked to."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.saved = self.shown = time.monotonic()
+
+    def stepped(self, fit: MemberFit) -> None:
+        now = time.monotonic()
+        if now - self.shown > 0.2:
+            self.shown = now
+            loss = float(fit.losses[-1]) if fit.losses else fit.history[-1]["loss"]
+            self.job.progress.moved(fit.member, fit.step, fit.total_steps, loss)
+        stop = self.job.stop()
+        if self.job.folder is not None and (stop or self._due(fit.step, fit.steps_an_epoch, now)):
+            self.job.folder.checkpoints(fit.member).write(fit.step, *fit.state())
+            self.saved = time.monotonic()
+        if stop:
+            raise Interrupted
+
+    def _due(self, step: int, steps_an_epoch: int, now: float) -> bool:
+        every = self.job.every
+        if every.seconds is not None and now - self.saved >= every.seconds:
+            return True
+        return every.epochs is not None and step % (every.epochs * steps_an_epoch) == 0
+
+
+def fit_member(job: Job, member: int) -> Finished:
+    """Train one member to its end, from its newest checkpoint if it has one."""
+    fit = MemberFit(job.plan, member)
+    if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
+        fit.restore(*saved)
+    summary = fit.run(Keeper(job))
+    weights = fit.weights()
+    job.finish(summary, weights)
+    return summary, weights

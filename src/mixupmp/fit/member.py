@@ -1,0 +1,263 @@
+"""The reference fit: one network on its way to becoming one posterior sample.
+
+Every engine either runs this, or is held to it by a test. Its whole state can be taken out and put back between any
+two steps, which is what makes a resumed fit end with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mixupmp import seeds
+from mixupmp.batch import Batch
+from mixupmp.errors import InvalidArgument
+from mixupmp.fit.plan import Plan
+from mixupmp.fit.validation import over_confidence, validation_record
+from mixupmp.loss import Categorical, weighted_loss
+from mixupmp.posterior import Summary, logits_of
+from mixupmp.predictive import simulate
+from mixupmp.recipe import batches_of
+
+
+class Watch(Protocol):
+    """What a fit tells the outside, and asks of it, after each step."""
+
+    def stepped(self, fit: MemberFit) -> None:
+        """A step is done and the state is consistent. May save a checkpoint; may raise `Interrupted`."""
+        ...
+
+
+class Interrupted(Exception):
+    """The fit was asked to stop; its checkpoint is written."""
+
+
+class MemberFit:
+    """One member: its network, its optimiser, its future, and where it is."""
+
+    def __init__(self, plan: Plan, member: int) -> None:
+        self.plan, self.member = plan, member
+        self.recipe = plan.recipe
+        self.device = torch.device(plan.device)
+        self.network = build_network(plan, member).to(self.device)
+        self.images = len(plan.task.input_shape) == 3
+        if self.images:
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
+        self.optimiser = self.recipe.build_optimiser(self.network.parameters())
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
+        self.draws = seeds.generator(plan.seed, member, "draws")
+        self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
+        self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
+        self.step = 0  # steps done
+        self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
+        self.diverged_at: int | None = None
+        self.over_confidence: Tensor | None = None
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.losses: list[Tensor] = []
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return self.step // self.steps_an_epoch
+
+    @property
+    def total_steps(self) -> int:
+        """The most steps there can be."""
+        return self.recipe.epochs * self.steps_an_epoch
+
+    @property
+    def finished(self) -> bool:
+        if self.diverged_at is not None or self.step >= self.total_steps:
+            return True
+        after = self.recipe.epochs_after_interpolation
+        return after is not None and self.interpolated_at is not None and self.epoch >= self.interpolated_at + after
+
+    def run(self, watch: Watch) -> Summary:
+        """Go on to the end."""
+        with _threads(self.recipe.threads), torch.random.fork_rng():
+            # A resumed fit has put this state back already; a new one starts it here.
+            if self.step == 0:
+                torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
+            else:
+                torch.set_rng_state(self._global_state)
+            self.network.train()
+            while not self.finished:
+                self._run_epoch(watch)
+            return self.summary()
+
+    def _run_epoch(self, watch: Watch) -> None:
+        started = time.perf_counter()
+        epoch, done = divmod(self.step, self.steps_an_epoch)
+        for batch in self.future.batches(self._chunks(epoch)[done:], self.draws):
+            self._step(batch)
+            if self.diverged_at is not None:
+                return
+            if self.step % self.steps_an_epoch == 0:
+                self.seconds += time.perf_counter() - started
+                self._end_epoch()
+                started = time.perf_counter()
+            watch.stepped(self)
+
+    def _chunks(self, epoch: int) -> list[Tensor]:
+        rows, size = self.future.rows, self.recipe.batch_size
+        if size is None or size >= rows:
+            return [torch.arange(rows)]  # all rows at once: their order is of no consequence
+        order = torch.randperm(rows, generator=seeds.generator(self.plan.seed, self.member, "order", epoch))
+        return batches_of(rows, size, order)
+
+    def _step(self, batch: Batch) -> None:
+        rate = self.recipe.rate(self.step, self.steps_an_epoch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        inputs = batch.inputs.contiguous(memory_format=torch.channels_last) if self.images else batch.inputs
+        self.optimiser.zero_grad(set_to_none=True)
+        reduced = self.recipe.precision != "float32"
+        precision = torch.float16 if self.recipe.precision == "float16" else torch.bfloat16
+        with torch.autocast(self.device.type, precision, enabled=reduced):
+            outputs = self.forward(inputs)
+        loss = weighted_loss(self.plan.task.likelihood, logits_of(outputs).float(), batch)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.step += 1
+        self.losses.append(loss.detach())
+        # Reading a loss waits for a GPU, so there it is done now and then.
+        if self.device.type == "cpu" or len(self.losses) % 50 == 0:
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        recent = 1 if self.device.type == "cpu" else 50
+        for back, loss in enumerate(reversed(self.losses[-recent:])):
+            if not isfinite(float(loss)):
+                self.diverged_at = self.step - back
+
+    def _end_epoch(self) -> None:
+        self._check_finite()
+        losses, self.losses = self.losses, []
+        record: dict[str, Any] = {
+            "member": self.member,
+            "epoch": self.epoch,
+            "loss": float(torch.stack(losses).mean()) if losses else None,
+            "learning_rate": self.recipe.rate(self.step - 1, self.steps_an_epoch),
+            "seconds": round(self.seconds, 3),
+        }
+        if self.recipe.epochs_after_interpolation is not None and self.interpolated_at is None:
+            accuracy = self._training_accuracy()
+            record["training_accuracy"] = accuracy
+            if accuracy == 1:
+                self.interpolated_at = self.epoch
+        if self.plan.validation is not None:
+            record |= validation_record(self.network, self.plan)
+        if self.plan.method.predictive.adaptive:
+            self.over_confidence = over_confidence(self.network, self.plan)
+            self._adapt()
+        self.history.append(record)
+
+    def _adapt(self) -> None:
+        if self.over_confidence is not None:
+            self.future.predictive = self.plan.method.predictive.adapted(self.over_confidence)
+
+    @torch.no_grad()
+    def _training_accuracy(self) -> float | None:
+        if not isinstance(self.plan.task.likelihood, Categorical):
+            return None
+        seen = self.plan.seen()
+        chunks = torch.arange(len(seen.source)).split(1024)
+        self.network.eval()
+        correct = 0
+        for rows in seen.source.batches(chunks):
+            outputs = logits_of(self.network(self.plan.task.standardise(rows.inputs)))
+            correct += int((outputs.argmax(1) == rows.labels).sum())
+        self.network.train()
+        return correct / len(seen.source)
+
+    def summary(self) -> Summary:
+        """How it ended."""
+        accuracy = None if self.diverged_at is not None else self._training_accuracy()
+        return Summary(
+            self.member, self.step, self.epoch, round(self.seconds, 3), accuracy, self.diverged_at, self.history
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network's parameters and buffers, on the CPU in plain memory order."""
+        return {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Everything needed to go on: tensors, and text."""
+        tensors = {f"network/{name}": value for name, value in self.weights().items()}
+        for number, values in self.optimiser.state_dict()["state"].items():
+            for name, value in values.items():
+                if value is not None:
+                    tensors[f"optimiser/{number}/{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
+        tensors["generator/draws"] = self.draws.get_state()
+        tensors["generator/global"] = torch.get_rng_state()
+        if self.over_confidence is not None:
+            tensors["over_confidence"] = self.over_confidence
+        if self.losses:
+            tensors["losses"] = torch.stack(self.losses).cpu()
+        text = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "interpolated_at": self.interpolated_at,
+            "history": self.history,
+            "scaler": self.scaler.state_dict(),
+        }
+        return tensors, {"fit": json.dumps(text)}
+
+    def restore(self, tensors: dict[str, Tensor], text: dict[str, str]) -> None:
+        """Put back what `state` took out."""
+        self.network.load_state_dict(_part(tensors, "network/"))
+        optimiser = self.optimiser.state_dict()
+        optimiser["state"] = {}
+        for name, value in _part(tensors, "optimiser/").items():
+            number, _, key = name.partition("/")
+            optimiser["state"].setdefault(int(number), {})[key] = value
+        self.optimiser.load_state_dict(optimiser)
+        for parameter, values in self.optimiser.state.items():
+            for name, value in values.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    # The fused step walks raw memory: the buffers must lie as the weights do.
+                    values[name] = torch.empty_like(parameter).copy_(value)
+        self.draws.set_state(tensors["generator/draws"])
+        self._global_state = tensors["generator/global"]
+        self.over_confidence = tensors.get("over_confidence")
+        self._adapt()
+        self.losses = list(tensors["losses"].unbind()) if "losses" in tensors else []
+        saved = json.loads(text["fit"])
+        self.step, self.seconds = saved["step"], saved["seconds"]
+        self.interpolated_at, self.history = saved["interpolated_at"], saved["history"]
+        self.scaler.load_state_dict(saved["scaler"])
+
+
+def build_network(plan: Plan, member: int) -> nn.Module:
+    """This member's network: random weights that depend on (seed, member) alone, or those it was told to start from."""
+    with seeds.global_seed(seeds.derive(plan.seed, member, "weights")):
+        network = plan.network()
+    if not isinstance(network, nn.Module):
+        raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+    if plan.initial is not None:
+        network.load_state_dict(plan.initial[member])
+    return network
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,165 @@
+"""Members side by side, each in a worker process of its own with its own threads."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from mixupmp.errors import MixupMPError
+from mixupmp.fit.job import Every, Finished, Job
+from mixupmp.fit.member import Interrupted
+from mixupmp.fit.run_folder import RunFolder
+from mixupmp.fit.stored_plan import store
+
+
+class WorkerFailed(MixupMPError, RuntimeError):
+    """A worker process died, or met an error that is not ours."""
+
+
+class Worker:
+    """One worker process and the line to it."""
+
+    def __init__(self, threads: int) -> None:
+        ours, theirs = socket.socketpair()
+        self.threads = threads
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mixupmp.fit.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # a Ctrl-C is for the parent, who then tells us
+        )
+        theirs.close()
+        self.connection: Any = Connection(ours.detach())
+        self.member: int | None = None
+
+    def ask(self, order: tuple[Any, ...]) -> None:
+        self.member = order[1]
+        self.connection.send(order)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+_idle: list[Worker] = []  # kept between fits: starting one costs seconds
+
+
+@atexit.register
+def _dismiss() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(job: Job) -> list[Finished]:
+    """Train the members, as many at a time as there are cores for."""
+    with _workplace(job) as (folder, scratch):
+        plan = str(store(job.plan, scratch))
+        every = job.every if job.folder is not None else Every(None, None)  # nothing to come back to: no checkpoints
+        orders = [(plan, member, str(folder.path), every) for member in job.members]
+        team = _team(min(len(orders), max(1, cores() // job.plan.recipe.threads)), job.plan.recipe.threads)
+        try:
+            _direct(job, folder, team, orders)
+        except BaseException:
+            for worker in team:
+                if worker.member is not None:  # in the middle of something: it cannot be used again
+                    worker.close()
+            _idle.extend(worker for worker in team if worker.member is None)
+            raise
+        _idle.extend(team)
+        return [_collect(folder, member) for member in job.members]
+
+
+def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[tuple[Any, ...]]) -> None:
+    """Hand out the orders and listen until all are done, or until everyone has stopped."""
+    waiting = list(orders)
+    stopping = failure = None
+    for worker in team:
+        worker.ask(waiting.pop(0))
+    while any(worker.member is not None for worker in team):
+        if stopping is None and job.stop():
+            stopping = Interrupted()
+            _tell_to_stop(team)
+        busy = {worker.connection: worker for worker in team if worker.member is not None}
+        for line in wait(busy, timeout=0.1):
+            worker = busy[line]
+            try:
+                message = worker.connection.recv()
+            except (EOFError, ConnectionError):
+                message = ("died",)
+            problem = _heard(job, folder, worker, message)
+            if problem is not None and failure is None:
+                failure = problem
+                _tell_to_stop(team)
+            if worker.member is None and waiting and stopping is None and failure is None:
+                worker.ask(waiting.pop(0))
+    if failure or stopping:
+        raise failure or stopping  # type: ignore[misc]
+
+
+def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]) -> Exception | None:
+    """Act on what a worker said; an error to be raised when everyone has stopped."""
+    kind, *rest = message
+    member = worker.member
+    if kind == "moved":
+        job.progress.moved(*rest)
+        return None
+    if kind == "say":
+        job.progress.say(*rest)
+        return None
+    worker.member = None
+    if kind == "finished":
+        summary = folder.summary(rest[0])
+        assert summary is not None
+        job.progress.finished(summary)
+    elif kind == "failed":
+        return rest[0]  # type: ignore[no-any-return]
+    elif kind == "crashed":
+        return WorkerFailed(f"the worker that trained member {member} met an error:\n{rest[0]}")
+    elif kind == "died":
+        code = worker.process.wait()
+        cause = " (killed by signal 9: most often for lack of memory)" if code == -9 else ""
+        return WorkerFailed(f"the worker that trained member {member} died with exit code {code}{cause}.")
+    return None
+
+
+def _tell_to_stop(team: list[Worker]) -> None:
+    for worker in team:
+        if worker.member is not None:
+            worker.connection.send("stop")
+
+
+def _team(count: int, threads: int) -> list[Worker]:
+    team = [worker for worker in _idle if worker.threads == threads and worker.process.poll() is None][:count]
+    for worker in team:
+        _idle.remove(worker)
+    return team + [Worker(threads) for _ in range(count - len(team))]
+
+
+@contextmanager
+def _workplace(job: Job) -> Iterator[tuple[RunFolder, Path]]:
+    with tempfile.TemporaryDirectory(prefix="mixupmp-") as scratch:
+        folder = job.folder or RunFolder(Path(scratch) / "run")
+        yield folder, Path(scratch)
+
+
+def _collect(folder: RunFolder, member: int) -> Finished:
+    summary = folder.summary(member)
+    assert summary is not None
+    return summary, folder.weights(member) if summary.diverged_at is None else {}

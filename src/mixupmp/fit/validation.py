@@ -1,0 +1,59 @@
+"""What a fit learns from validation rows after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mixupmp.fit.plan import Plan
+from mixupmp.loss import Categorical
+from mixupmp.posterior import EnsemblePosterior
+
+
+def over_confidence(network: nn.Module, plan: Plan) -> Tensor:
+    """Mean confidence minus accuracy on the validation rows of each class; zero where a class has none.
+
+    Judged on the posterior that this network gives, with its dropout masks: that is what is to be calibrated.
+    """
+    assert plan.validation is not None
+    assert isinstance(plan.task.likelihood, Categorical)
+    with _as_it_was(network):
+        posterior = plan.method.sampler.posterior([network], plan.task, plan.seen(), plan.seed)
+        confidence, predicted = posterior.probabilities(plan.validation.inputs).cpu().max(1)
+    labels = plan.validation.labels
+    gap = confidence - (predicted == labels).float()
+    total = torch.zeros(plan.task.likelihood.classes).index_add_(0, labels, gap)
+    count = torch.bincount(labels, minlength=plan.task.likelihood.classes)
+    return total / count.clamp(min=1)
+
+
+def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
+    """Validation loss and accuracy of this network by itself, for its history."""
+    assert plan.validation is not None
+    if not isinstance(plan.task.likelihood, Categorical):
+        return {}
+    with _as_it_was(network):
+        probabilities = EnsemblePosterior([network], plan.task, 1).probabilities(plan.validation.inputs).cpu()
+    labels = plan.validation.labels
+    return {
+        "validation_nll": float(functional.nll_loss(probabilities.clamp(min=1e-38).log(), labels)),
+        "validation_accuracy": float((probabilities.argmax(1) == labels).float().mean()),
+    }
+
+
+@contextmanager
+def _as_it_was(network: nn.Module) -> Iterator[None]:
+    """A posterior freezes its networks; this one has to go on training."""
+    training = network.training
+    needed = [parameter.requires_grad for parameter in network.parameters()]
+    try:
+        yield
+    finally:
+        network.train(training)
+        for parameter, need in zip(network.parameters(), needed, strict=True):
+            parameter.requires_grad_(need)

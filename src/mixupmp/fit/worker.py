@@ -1,0 +1,85 @@
+"""A worker process: waits for members to train, one at a time, until its parent goes away.
+
+Started as `python -m mixupmp.fit.worker FD`, with one end of a socket pair. It is a plain program rather than a
+`multiprocessing` child, so the user's script is not imported a second time and needs no `__main__` guard, and it
+stays for the next fit, so that starting Python and importing torch are paid for once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mixupmp.errors import MixupMPError
+from mixupmp.fit.job import Every, Job, fit_member
+from mixupmp.fit.member import Interrupted
+from mixupmp.fit.run_folder import RunFolder
+from mixupmp.fit.stored_plan import fetch
+from mixupmp.posterior import Summary
+
+
+class Reporter:
+    """Sends progress to the parent, and hears from it whether to stop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+        self.connection.send(("moved", member, step, total, loss))
+
+    def finished(self, summary: Summary) -> None:
+        self.connection.send(("finished", summary.member))
+
+    def say(self, text: str) -> None:
+        self.connection.send(("say", text))
+
+    def stop(self) -> bool:
+        # A parent that is gone closes the socket; going on would write into a run that someone else may have resumed.
+        try:
+            return self.connection.poll() and self.connection.recv() == "stop"
+        except (EOFError, ConnectionError):
+            os._exit(1)
+
+
+def serve(connection: Connection) -> None:
+    """Train what the parent asks for."""
+    reporter = Reporter(connection)
+    while True:
+        try:
+            order = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        if order == "stop":  # it came when the member it was meant for had just finished
+            continue
+        try:
+            _train(reporter, *order)
+        except Interrupted:
+            connection.send(("interrupted",))
+        except MixupMPError as error:
+            connection.send(("failed", error))
+        except Exception:  # noqa: BLE001 - whatever it was, the parent must hear of it
+            connection.send(("crashed", traceback.format_exc()))
+
+
+def _train(reporter: Reporter, plan: str, member: int, folder: str, every: Every) -> None:
+    run = RunFolder(folder)
+    lock = run.path / "checkpoints" / f"{member:03d}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        # An orphan of a killed parent may be in its last step on this member: wait until it is gone.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fit_member(Job(fetch(Path(plan)), (member,), run, every, reporter, reporter.stop), member)
+
+
+def main(arguments: list[str]) -> None:
+    connection: Any = Connection(int(arguments[1]))
+    serve(connection)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

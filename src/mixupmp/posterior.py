@@ -1,0 +1,274 @@
+"""What a fit returns: samples of the posterior, and the probabilities they give together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp, stack_module_state
+
+from mixupmp import seeds
+from mixupmp.data.rows import Standardise
+from mixupmp.errors import InvalidArgument
+from mixupmp.loss import Categorical, Gaussian
+
+
+@dataclass(frozen=True)
+class Task:
+    """What was learnt: the likelihood, how raw inputs are scaled, their shape and the names of the classes."""
+
+    likelihood: Categorical | Gaussian
+    standardise: Standardise
+    input_shape: tuple[int, ...]
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How one network's fit ended."""
+
+    member: int
+    steps: int
+    epochs: int
+    seconds: float
+    training_accuracy: float | None = None
+    diverged_at: int | None = None  # the step whose loss was not finite
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Posterior(ABC):
+    """Posterior samples that can be asked for probabilities; streams over inputs."""
+
+    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
+        self.networks = list(networks)
+        self.task = task
+        self.wanted = wanted  # how many networks were asked for; fewer are there where some diverged
+        self.notes = tuple(notes)
+        self.summaries: list[Summary] = []  # how each network's fit ended
+        for network in self.networks:
+            network.eval().requires_grad_(False)
+
+    @property
+    @abstractmethod
+    def members(self) -> int:
+        """How many posterior samples there are."""
+
+    @abstractmethod
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        """(members, rows, outputs) for scaled inputs."""
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.networks[0].parameters()).device
+
+    def to(self, device: torch.device | str) -> Posterior:
+        """Move all networks; inputs follow them."""
+        for network in self.networks:
+            network.to(device)
+        return self
+
+    @torch.inference_mode()
+    def member_outputs(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
+        """(members, rows, outputs): logits, or mean and log-variance in regression."""
+        return torch.cat(list(self.stream_outputs(inputs, batch_size)), 1)
+
+    @torch.inference_mode()
+    def stream_outputs(self, inputs: Tensor, batch_size: int = 512) -> Iterator[Tensor]:
+        """Member outputs, a block of rows at a time, for inputs whose answers would not fit in memory."""
+        self._check(inputs)
+        for block in inputs.split(batch_size):
+            yield self._outputs(self.task.standardise(block.to(self.device))).float()
+
+    def member_probabilities(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
+        """(members, rows, classes): what each posterior sample believes."""
+        return self.member_outputs(inputs, batch_size).softmax(-1)
+
+    def probabilities(
+        self, inputs: Tensor, average: Literal["probabilities", "logits"] = "probabilities", batch_size: int = 512
+    ) -> Tensor:
+        """(rows, classes): the posterior predictive. The paper averages probabilities; some prefer logits."""
+        if average not in ("probabilities", "logits"):
+            raise InvalidArgument("average", average, "'probabilities' or 'logits'")
+        outputs = self.member_outputs(inputs, batch_size)
+        return outputs.mean(0).softmax(-1) if average == "logits" else outputs.softmax(-1).mean(0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the posterior holds beyond its networks, to be saved with them."""
+        return {}
+
+    def __repr__(self) -> str:
+        short = "" if len(self.networks) == self.wanted else f" ({len(self.networks)} of {self.wanted} networks)"
+        return f"{type(self).__name__}: {self.members} members{short}, inputs {self.task.input_shape}"
+
+    def _check(self, inputs: Tensor) -> None:
+        if not isinstance(inputs, Tensor):
+            raise InvalidArgument("inputs", inputs, "a tensor", "torch.as_tensor makes one of an array.")
+        expected = self.task.input_shape
+        if tuple(inputs.shape[1:]) != expected:
+            raise InvalidArgument("inputs", tuple(inputs.shape), f"of shape (rows, {', '.join(map(str, expected))})")
+        if len(inputs) == 0:
+            raise InvalidArgument("inputs", tuple(inputs.shape), "at least one row")
+        if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+            row = int((~torch.isfinite(inputs).flatten(1).all(1)).nonzero()[0])
+            raise InvalidArgument("inputs", "NaN or infinity", "finite", f"The first such row is {row}.")
+
+
+class EnsemblePosterior(Posterior):
+    """One network for each member."""
+
+    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
+        super().__init__(networks, task, wanted, notes)
+        self._stacked: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._stackable = len({type(network) for network in self.networks}) == 1 and all(
+            type(module).__module__.startswith(("torch.nn", "mixupmp.")) for module in self.networks[0].modules()
+        )
+
+    @property
+    def members(self) -> int:
+        return len(self.networks)
+
+    def to(self, device: torch.device | str) -> Posterior:
+        self._stacked = None
+        return super().to(device)
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        if len(inputs) <= VECTORISED_ROWS and self.members > 1 and self._stackable:
+            return self._together(inputs)
+        return torch.stack([logits_of(network(inputs)) for network in self.networks])
+
+    def _together(self, inputs: Tensor) -> Tensor:
+        """All members in one program: for few rows, calling the operations costs more than what they compute."""
+        if self._stacked is None:
+            self._stacked = stack_module_state(self.networks)
+        network = self.networks[0]
+
+        def one(parameters: dict[str, Any], buffers: dict[str, Any]) -> Tensor:
+            return functional_call(network, (parameters, buffers), (inputs,))
+
+        return torch.vmap(one)(*self._stacked)
+
+
+# Up to how many rows a vectorised call beats a loop over convolutional members (benchmarks/predict).
+VECTORISED_ROWS = 4
+
+
+class DropoutPosterior(Posterior):
+    """One network and a fixed dropout mask for each member.
+
+    A mask is drawn once for each member and dropout layer and shared by all rows, so a member is a function: the same
+    row gets the same answer in any batch, at any time. BatchNorm and everything else stay in evaluation mode.
+    """
+
+    def __init__(
+        self, networks: Sequence[nn.Module], task: Task, members: int, seed: int, notes: Sequence[str] = ()
+    ) -> None:
+        super().__init__(networks, task, 1, notes)
+        self.masks, self.seed = members, seed
+        self.layers = [module for module in self.networks[0].modules() if isinstance(module, DROPOUT_LAYERS)]
+        self._drawn: dict[tuple[int, int, torch.Size], Tensor] = {}
+        others = [m for m in self.networks[0].modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+        if len(others) != len(self.layers):
+            raise InvalidArgument("network", type(self.networks[0]).__name__, "without AlphaDropout for dropout masks")
+
+    @property
+    def members(self) -> int:
+        return self.masks
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        network = self.networks[0]
+        outputs = []
+        for member in range(self.masks):
+            hooks = [
+                layer.register_forward_hook(_Masked(self, member, number)) for number, layer in enumerate(self.layers)
+            ]
+            try:
+                outputs.append(logits_of(network(inputs)))
+            finally:
+                for hook in hooks:
+                    hook.remove()
+        return torch.stack(outputs)
+
+    def mask(self, member: int, layer: int, inputs: Tensor) -> Tensor:
+        """The mask of this member for this layer: zero with the layer's rate, 1/(1 - rate) otherwise."""
+        shape = inputs.shape[1:]
+        if isinstance(self.layers[layer], nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+            shape = torch.Size((shape[0], *(1,) * (len(shape) - 1)))  # whole channels
+        key = (member, layer, shape)
+        if key not in self._drawn:
+            rate = float(self.layers[layer].p)
+            keep = torch.rand(shape, generator=seeds.generator(self.seed, member, "mask", layer)) >= rate
+            self._drawn[key] = keep.float().div_(1 - rate).to(inputs.device)
+        return self._drawn[key]
+
+
+DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+@dataclass
+class _Masked:
+    """Replaces what a dropout layer passes on, which in evaluation mode is its input."""
+
+    posterior: DropoutPosterior
+    member: int
+    layer: int
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return inputs[0] * self.posterior.mask(self.member, self.layer, inputs[0])
+
+
+class LaplacePosterior(Posterior):
+    """Samples of a Gaussian around one trained network's weights, through the network linearised there.
+
+    Member b puts out f(x) + J(x) (theta_b - theta): the predictive that Immer et al. (2021) recommend for Laplace. For
+    a last-layer Gaussian it is exactly the network with the sampled last layer.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[nn.Module],
+        task: Task,
+        changes: dict[str, Tensor],
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(networks, task, 1, notes)
+        self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
+
+    @property
+    def members(self) -> int:
+        return len(next(iter(self.changes.values())))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.changes
+
+    def to(self, device: torch.device | str) -> Posterior:
+        self.changes = {name: change.to(device) for name, change in self.changes.items()}
+        return super().to(device)
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        network = self.networks[0]
+        varying = {name: dict(network.named_parameters())[name].detach() for name in self.changes}
+
+        def outputs(parameters: dict[str, Tensor]) -> Tensor:
+            return logits_of(functional_call(network, parameters, (inputs,)))
+
+        def member(change: dict[str, Tensor]) -> Tensor:
+            value, slope = jvp(outputs, (varying,), (change,))  # type: ignore[misc]
+            return value + slope
+
+        with torch.inference_mode(False), torch.no_grad():
+            inputs = inputs.clone()
+            changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
+            return torch.stack([member(change) for change in changes])
+
+
+def logits_of(outputs: Any) -> Tensor:
+    """A network's outputs as a tensor; transformers-style results carry theirs as `.logits`."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    if isinstance(getattr(outputs, "logits", None), Tensor):
+        return outputs.logits
+    raise InvalidArgument("network", outputs, "a module that returns a tensor, or an object with .logits")

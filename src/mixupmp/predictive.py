@@ -1,0 +1,170 @@
+"""F_inf: what future data will look like, and how one such future is simulated.
+
+    F_inf  is proportional to  sum_i w_i K(z_i)  +  r H
+
+with K an augmentation kernel, H a base measure and r = c/n the ratio of the two. Every method of the paper is a choice
+of these: r = 0 is the deep ensemble, r = infinity the Mixup ensemble, drawn weights with r = 0 the Bayesian bootstrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from mixupmp.augment import Kernel, as_kernel, identity
+from mixupmp.base_measures import AdaptiveBaseMeasure, BaseMeasure
+from mixupmp.batch import Batch, concatenate
+from mixupmp.data.rows import Rows, Standardise
+from mixupmp.errors import InvalidArgument, check
+from mixupmp.loss import Likelihood
+from mixupmp.source import Source
+from mixupmp.weights import Expected, Weights
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """Which future: F_inf proportional to sum_i w_i K(z_i) + r H."""
+
+    ratio: float = 0.0  # r = c/n, in [0, inf]
+    base: BaseMeasure | None = None  # H
+    kernel: Kernel = identity  # K, the paper's H^aug
+    weights: Weights = Expected()  # noqa: RUF009 - frozen and empty
+    # "total": a step's weights average one, so r leaves the gradient's scale alone. "rows": the plain mean over seen
+    # and pseudo rows of the authors' code, which scales the gradient by (1 + r) / 2 against the same weight decay.
+    normalise: Literal["total", "rows"] = "total"
+
+    def __post_init__(self) -> None:
+        check(
+            isinstance(self.ratio, int | float) and self.ratio >= 0,
+            "ratio",
+            self.ratio,
+            "r = c/n in [0, infinity]",
+            "0 is the deep ensemble, infinity the Mixup ensemble.",
+        )
+        if self.ratio > 0 and self.base is None:
+            raise InvalidArgument("base", None, f"a base measure, as ratio is {self.ratio}", "Try base=Mixup(1.0).")
+        check(self.normalise in ("total", "rows"), "normalise", self.normalise, "'total' or 'rows'")
+        object.__setattr__(self, "kernel", as_kernel(self.kernel))
+
+    def adapted(self, over_confidence: Tensor) -> Predictive:
+        """The predictive for the next epoch, where its base measure learns from validation rows."""
+        if isinstance(self.base, AdaptiveBaseMeasure):
+            return replace(self, base=self.base.adapted(over_confidence))
+        return self
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the base measure learns from validation rows."""
+        return isinstance(self.base, AdaptiveBaseMeasure)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The observed rows, and how they become batches: where they lie, their scaling, their likelihood."""
+
+    source: Source
+    likelihood: Likelihood
+    standardise: Standardise = Standardise()  # noqa: RUF009 - frozen
+
+    def batches(self, chunks: Sequence[Tensor], kernel: Kernel, generator: Generator) -> Iterator[Batch]:
+        """Each chunk of rows: augmented by the kernel, then scaled, with its targets and its own weights."""
+        for rows in self.source.batches(chunks):
+            yield self.batch(rows, kernel, generator)
+
+    def batch(self, rows: Rows, kernel: Kernel, generator: Generator) -> Batch:
+        inputs = self.standardise(kernel(rows.inputs, generator))
+        weights = torch.ones(len(rows), device=inputs.device) if rows.weights is None else rows.weights
+        return Batch(inputs, self.likelihood.encode(rows.labels), weights)
+
+
+class Future(Protocol):
+    """One simulated future, which one member is fitted to."""
+
+    predictive: Predictive
+
+    @property
+    def rows(self) -> int:
+        """How many rows an epoch visits."""
+        ...
+
+    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+        """A batch for each chunk of row indices."""
+        ...
+
+
+@dataclass
+class Streamed:
+    """Algorithm 2: expected weights, and fresh pseudo rows with each batch of seen ones."""
+
+    predictive: Predictive
+    seen: Seen
+    pseudo_rows: int | None  # t_mb; None: as many as there are seen rows in the batch
+
+    @property
+    def rows(self) -> int:
+        return len(self.seen.source)
+
+    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+        for seen in self.seen.batches(chunks, self.predictive.kernel, generator):
+            yield self._with_pseudo_rows(seen, generator)
+
+    def _with_pseudo_rows(self, seen: Batch, generator: Generator) -> Batch:
+        ratio, base = self.predictive.ratio, self.predictive.base
+        if ratio == 0 or base is None:
+            return seen
+        real = len(seen.inputs)
+        pseudo = base.sample(seen, self.pseudo_rows or real, generator)
+        if ratio == inf:
+            return pseudo
+        each = ratio * real / len(pseudo.inputs)  # what a pseudo row counts where a seen one counts one
+        total = 1.0
+        if self.predictive.normalise == "total":
+            total = (real + len(pseudo.inputs)) / (real * (1 + ratio))
+        return concatenate(seen.reweighted(total), pseudo.reweighted(total * each))
+
+
+@dataclass
+class Drawn:
+    """Algorithm 1: weights and atoms drawn once, and kept for the whole fit."""
+
+    predictive: Predictive
+    seen: Seen
+    atoms: Batch | None
+    weights: Tensor  # (seen + atoms,), mean one
+
+    @property
+    def rows(self) -> int:
+        return len(self.weights)
+
+    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+        real = len(self.seen.source)
+        seen = self.seen.batches([chunk[chunk < real] for chunk in chunks], self.predictive.kernel, generator)
+        for chunk, batch in zip(chunks, seen, strict=True):
+            chosen = chunk[chunk < real]
+            batch = batch._replace(weights=batch.weights * self.weights[chosen].to(batch.weights.device))
+            if self.atoms is not None and len(chosen) < len(chunk):
+                later = chunk[chunk >= real]
+                inputs, targets, _ = (part[(later - real).to(part.device)] for part in self.atoms)
+                atoms = Batch(inputs, targets, self.weights[later].to(inputs.device))
+                batch = concatenate(batch, atoms) if len(chosen) else atoms
+            yield batch
+
+
+def simulate(predictive: Predictive, seen: Seen, pseudo_rows: int | None, generator: Generator) -> Future:
+    """Draw one future of this predictive."""
+    if isinstance(predictive.weights, Expected):
+        return Streamed(predictive, seen, pseudo_rows)
+    real = len(seen.source)
+    count = 0
+    atoms = None
+    if predictive.ratio > 0 and predictive.base is not None:
+        count = predictive.weights.atoms or real
+        everything = next(seen.batches([torch.arange(real)], predictive.kernel, generator))
+        atoms = predictive.base.sample(everything, count, generator)
+    weights = predictive.weights.draw(real, count, predictive.ratio, generator)
+    return Drawn(predictive, seen, atoms, weights * (real + count))

@@ -1,0 +1,73 @@
+"""w: how much each row of the future counts. Expected (Algorithm 2), or drawn (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from mixupmp.errors import check
+
+
+class DrawnWeights(Protocol):
+    """Weights drawn once for each member, over the seen rows and a fixed number of atoms from the base measure."""
+
+    atoms: int | None
+
+    def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Expected:
+    """E[w]: seen rows count alike, pseudo rows together r times as much; fresh pseudo rows come with each batch."""
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """w ~ Dirichlet(1, .., 1, c/T, .., c/T) over n seen rows and T atoms, c = r n (Algorithm 1).
+
+    With c = 0 there are no atoms, and it is the Bayesian bootstrap (Rubin 1981). `atoms` is T, n unless given. Returned
+    weights sum to one; E[sum over the atoms] = c / (n + c).
+    """
+
+    atoms: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.atoms is None or self.atoms >= 1, "atoms", self.atoms, "at least 1, or None for as many as rows")
+
+    def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
+        if ratio == float("inf"):
+            # The limit of a Dirichlet whose mass c goes to infinity: no mass on what was seen, no spread on the atoms.
+            return torch.cat([torch.zeros(seen), torch.full((atoms,), 1 / atoms)])
+        shapes = torch.ones(seen + atoms, dtype=torch.float64)
+        if atoms:
+            shapes[seen:] = ratio * seen / atoms
+        masses = torch._standard_gamma(shapes, generator=generator)
+        return (masses / masses.sum()).float()
+
+
+@dataclass(frozen=True)
+class StabilisedDirichlet:
+    """The stabilised Bayesian bootstrap of appendix A, its weights kept within a bound.
+
+    w = (w~ + eta) / (1 + N eta) with w~ ~ Dirichlet(1, .., 1) over N rows and eta = 1 / (M - N), M > N. (The appendix
+    prints the denominator n + eta, which does not sum to one; this one does, and every weight then lies in
+    [1/M, M], as its assumption A5 asks.) `bound` is M, as a multiple of N.
+    """
+
+    bound: float = 2.0
+    atoms: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.bound > 1, "bound", self.bound, "greater than 1, the bound M as a multiple of the rows")
+
+    def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
+        plain = Dirichlet().draw(seen, atoms, ratio, generator)
+        rows = seen + atoms
+        eta = 1 / (self.bound * rows - rows)
+        return (plain + eta) / (1 + rows * eta)
+
+
+Weights = Expected | Dirichlet | StabilisedDirichlet
