@@ -74,7 +74,7 @@ def test_coverage_of_the_truth_is_nominal_and_agrees_with_the_interval() -> None
         assert found == pytest.approx(coverage, abs=4 * np.sqrt(coverage * (1 - coverage) / 20_000))
         low, high = mixture_interval(means, deviations, coverage)
         assert float(((targets >= low) & (targets <= high)).double().mean()) == found
-    assert interval_coverage(means, deviations / 10, targets, 0.9) < 0.5, "too narrow shows"
+    assert interval_coverage(means, deviations / 10, targets, 0.9) < 0.7, "too narrow shows"
 
 
 def test_bad_input_is_named() -> None:
