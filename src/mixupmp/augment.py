@@ -94,7 +94,7 @@ class RandomResizedCrop:
         transform[:, 1, 1], transform[:, 1, 2] = height, (2 * down - 1) * (1 - height)
         grid = functional.affine_grid(transform.to(inputs.device), list(inputs.shape), align_corners=False)
         values = functional.grid_sample(inputs.float(), grid, padding_mode="border", align_corners=False)
-        return values if inputs.is_floating_point() else values.round_().to(inputs.dtype)
+        return (values if inputs.is_floating_point() else values.round_()).to(inputs.dtype)
 
 
 @dataclass(frozen=True)
