@@ -103,6 +103,9 @@ class Compose:
 
     kernels: tuple[Kernel, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernels", tuple(as_kernel(kernel) for kernel in self.kernels))
+
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         for kernel in self.kernels:
             inputs = kernel(inputs, generator)
