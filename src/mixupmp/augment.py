@@ -114,12 +114,13 @@ class Compose:
 
 @dataclass(frozen=True)
 class OnBatch:
-    """A user's transform of the inputs alone, as a kernel."""
+    """A user's transform as a kernel: of the inputs alone, or with a generator that it takes by name."""
 
-    transform: Callable[[Tensor], Tensor]
+    transform: Callable[..., Tensor]
+    by_name: bool = False
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        result = self.transform(inputs)
+        result = self.transform(inputs, generator=generator) if self.by_name else self.transform(inputs)
         if not isinstance(result, Tensor) or len(result) != len(inputs):
             raise InvalidArgument(
                 "kernel", self.transform, f"a transform that returns a tensor of {len(inputs)} rows, as it was given"
@@ -127,16 +128,19 @@ class OnBatch:
         return result
 
 
-def as_kernel(transform: Kernel | Callable[[Tensor], Tensor]) -> Kernel:
+def as_kernel(transform: Kernel | Callable[..., Tensor]) -> Kernel:
     """Any callable on a batch as a kernel, whether it takes a generator or not."""
     check(callable(transform), "kernel", transform, "a callable on a batch of inputs")
     target = transform.forward if isinstance(transform, torch.nn.Module) else transform
-    parameters = inspect.signature(target).parameters.values()
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except ValueError:  # a function of torch's own, written in C++, does not say what it takes
+        return OnBatch(transform)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    if len(required) == 2 or (positional and any(p.name == "generator" for p in positional)):
-        return transform  # type: ignore[return-value]
-    return OnBatch(transform)  # type: ignore[arg-type]
+    if len(required) == 2 or [p.name for p in positional[1:2]] == ["generator"]:
+        return transform
+    return OnBatch(transform, any(p.name == "generator" for p in parameters))
 
 
 def cifar_kernel() -> Kernel:
