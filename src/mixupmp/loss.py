@@ -26,8 +26,12 @@ class Likelihood(Protocol):
         """Labels as targets that can be mixed: (rows, columns) float32."""
         ...
 
-    def negative_log(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """-log p(target | outputs), for each row."""
+    def negative_log(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        """-log p(target | outputs), for each row; outputs and targets lie along `dim`."""
+        ...
+
+    def slope(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        """The gradient of `negative_log` in the outputs, for the engine that writes its own backward pass."""
         ...
 
 
@@ -47,8 +51,12 @@ class Categorical:
     def encode(self, labels: Tensor) -> Tensor:
         return functional.one_hot(labels, self.classes).float()
 
-    def negative_log(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return -(targets * functional.log_softmax(outputs, -1)).sum(-1)
+    def negative_log(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        return -(targets * functional.log_softmax(outputs, dim)).sum(dim)
+
+    def slope(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        # Targets sum to one, whether mixed or not.
+        return outputs.softmax(dim).sub_(targets)
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,17 @@ class Gaussian:
     def encode(self, labels: Tensor) -> Tensor:
         return labels.float().view(-1, 1)
 
-    def negative_log(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        mean, log_variance = outputs.unbind(-1)
+    def negative_log(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        mean, log_variance = outputs.unbind(dim)
         # A variance under e^-12 of the (standardised) label's is a network that has memorised; it would only overflow.
         log_variance = log_variance.clamp(-12, 12)
-        error = targets.squeeze(-1) - mean
+        error = targets.squeeze(dim) - mean
         return 0.5 * (log(2 * pi) + log_variance + error.square() * torch.exp(-log_variance))
+
+    def slope(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            return torch.autograd.grad(self.negative_log(leaf, targets, dim).sum(), leaf)[0]
 
 
 def weighted_loss(likelihood: Likelihood, outputs: Tensor, batch: Batch) -> Tensor:

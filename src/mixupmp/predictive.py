@@ -121,11 +121,16 @@ class Streamed:
         pseudo = base.sample(seen, self.pseudo_rows or real, generator)
         if ratio == inf:
             return pseudo
-        each = ratio * real / len(pseudo.inputs)  # what a pseudo row counts where a seen one counts one
-        total = 1.0
-        if self.predictive.normalise == "total":
-            total = (real + len(pseudo.inputs)) / (real * (1 + ratio))
-        return concatenate(seen.reweighted(total), pseudo.reweighted(total * each))
+        for_seen, for_pseudo = self.factors(real, len(pseudo.inputs))
+        return concatenate(seen.reweighted(for_seen), pseudo.reweighted(for_pseudo))
+
+    def factors(self, real: int, pseudo: int) -> tuple[float, float]:
+        """What a seen and a pseudo row count in a batch of so many of each."""
+        ratio = self.predictive.ratio
+        if ratio == inf:
+            return 0.0, 1.0
+        total = (real + pseudo) / (real * (1 + ratio)) if self.predictive.normalise == "total" else 1.0
+        return total, total * ratio * real / pseudo
 
 
 @dataclass

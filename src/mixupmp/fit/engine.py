@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 
-import torch
-from torch import nn
-
-from mixupmp.fit import inline, processes
+from mixupmp.fit import inline, processes, vectorised
 from mixupmp.fit.job import Finished, Job
 from mixupmp.fit.member import MemberFit, build_network
 from mixupmp.fit.plan import Plan
@@ -24,18 +21,12 @@ def choose_engine(plan: Plan, members: int) -> str:
     """
     if members == 1:
         return "inline"
-    if vectorisable(build_network(plan, 0)) and plan.device == "cpu":
+    each_by_itself = plan.recipe.epochs_after_interpolation is not None
+    if plan.device == "cpu" and not each_by_itself and vectorised.vectorisable(build_network(plan, 0)):
         return "vectorised"
     if plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
         return "inline"
     return "processes" if _seconds(plan) * members > WORTH_A_WORKER else "inline"
-
-
-def vectorisable(network: nn.Module) -> bool:
-    """Whether the network is made of linear layers and elementwise functions alone."""
-    plain = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity)
-    leaves = [module for module in network.modules() if not any(module.children())]
-    return isinstance(network, nn.Sequential) and all(isinstance(leaf, plain) for leaf in leaves)
 
 
 def _seconds(plan: Plan) -> float:
@@ -76,14 +67,7 @@ def run_engine(engine: str, job: Job) -> list[Finished]:
     if engine == "processes":
         return processes.run(job)
     if engine == "vectorised":
-        from mixupmp.fit import vectorised
-
         return vectorised.run(job)
     from mixupmp.fit import on_ray
 
     return on_ray.run(job)
-
-
-def pinned_threads() -> int:
-    """Threads for a program that has the machine to itself."""
-    return max(1, min(processes.cores(), torch.get_num_threads()))

@@ -79,18 +79,18 @@ class Keeper:
         now = time.monotonic()
         if now - self.shown > 0.2:
             self.shown = now
-            loss = float(fit.losses[-1]) if fit.losses else fit.history[-1]["loss"]
-            self.job.progress.moved(fit.member, fit.step, fit.total_steps, loss)
+            self.job.progress.moved(fit.member, fit.step, fit.total_steps, fit.last_loss)
         stop = self.job.stop()
-        if self.job.folder is not None and (stop or self._due(fit.step, fit.steps_an_epoch, now)):
+        if self.job.folder is not None and (stop or self.due(fit.step, fit.steps_an_epoch)):
             self.job.folder.checkpoints(fit.member).write(fit.step, *fit.state())
             self.saved = time.monotonic()
         if stop:
             raise Interrupted
 
-    def _due(self, step: int, steps_an_epoch: int, now: float) -> bool:
+    def due(self, step: int, steps_an_epoch: int) -> bool:
+        """Whether it is time for a checkpoint."""
         every = self.job.every
-        if every.seconds is not None and now - self.saved >= every.seconds:
+        if every.seconds is not None and time.monotonic() - self.saved >= every.seconds:
             return True
         return every.epochs is not None and step % (every.epochs * steps_an_epoch) == 0
 

@@ -62,12 +62,18 @@ class MemberFit:
         self.over_confidence: Tensor | None = None
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
-        self.losses: list[Tensor] = []
+        self.losses: list[Tensor] = []  # of this epoch's steps
+        self.epoch_loss = float("nan")
 
     @property
     def epoch(self) -> int:
         """Epochs done."""
         return self.step // self.steps_an_epoch
+
+    @property
+    def last_loss(self) -> float:
+        """The loss of the latest step that was looked at."""
+        return float(self.losses[-1]) if self.losses else self.epoch_loss
 
     @property
     def total_steps(self) -> int:
@@ -142,11 +148,11 @@ class MemberFit:
 
     def _end_epoch(self) -> None:
         self._check_finite()
-        losses, self.losses = self.losses, []
+        self.epoch_loss, self.losses = float(torch.stack(self.losses).mean()), []
         record: dict[str, Any] = {
             "member": self.member,
             "epoch": self.epoch,
-            "loss": float(torch.stack(losses).mean()) if losses else None,
+            "loss": self.epoch_loss,
             "learning_rate": self.recipe.rate(self.step - 1, self.steps_an_epoch),
             "seconds": round(self.seconds, 3),
         }
@@ -155,12 +161,14 @@ class MemberFit:
             record["training_accuracy"] = accuracy
             if accuracy == 1:
                 self.interpolated_at = self.epoch
-        if self.plan.validation is not None:
+        recorded = self.recipe.records(self.epoch)
+        if self.plan.validation is not None and recorded:
             record |= validation_record(self.network, self.plan)
         if self.plan.method.predictive.adaptive:
             self.over_confidence = over_confidence(self.network, self.plan)
             self._adapt()
-        self.history.append(record)
+        if recorded:
+            self.history.append(record)
 
     def _adapt(self) -> None:
         if self.over_confidence is not None:

@@ -42,8 +42,13 @@ class Plan:
     def __post_init__(self) -> None:
         check(isinstance(self.seed, int), "seed", self.seed, "a whole number")
         check(callable(self.network), "network", self.network, "a callable that builds an nn.Module")
-        check(not isinstance(self.network, nn.Module), "network", type(self.network).__name__,
-              "a factory, not a network", "Each member needs weights of its own: pass lambda: MyNetwork(...).")  # fmt: skip
+        check(
+            not isinstance(self.network, nn.Module),
+            "network",
+            type(self.network).__name__,
+            "a factory, not a network",
+            "Each member needs weights of its own: pass lambda: MyNetwork(...).",
+        )
         if self.initial is not None and len(self.initial) < self.method.sampler.networks:
             raise InvalidArgument(
                 "initial", f"{len(self.initial)} members", f"at least {self.method.sampler.networks} members"

@@ -129,7 +129,7 @@ def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]
         assert summary is not None
         job.progress.finished(summary)
     elif kind == "failed":
-        return rest[0]  # type: ignore[no-any-return]
+        return rest[0]
     elif kind == "crashed":
         return WorkerFailed(f"the worker that trained member {member} met an error:\n{rest[0]}")
     elif kind == "died":

@@ -38,11 +38,15 @@ def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
     if not isinstance(plan.task.likelihood, Categorical):
         return {}
     with _as_it_was(network):
-        probabilities = EnsemblePosterior([network], plan.task, 1).probabilities(plan.validation.inputs).cpu()
-    labels = plan.validation.labels
+        outputs = EnsemblePosterior([network], plan.task, 1).member_outputs(plan.validation.inputs)[0]
+    return judged(outputs.cpu(), plan.validation.labels)
+
+
+def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What goes into a history about validation rows."""
     return {
-        "validation_nll": float(functional.nll_loss(probabilities.clamp(min=1e-38).log(), labels)),
-        "validation_accuracy": float((probabilities.argmax(1) == labels).float().mean()),
+        "validation_nll": float(functional.cross_entropy(outputs, labels)),
+        "validation_accuracy": float((outputs.argmax(1) == labels).float().mean()),
     }
 
 

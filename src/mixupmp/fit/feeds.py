@@ -1,0 +1,176 @@
+"""Batches for many members at once, laid out for batched matrix products: (members, features, rows).
+
+Rows are the last, contiguous dimension: products over a few features then run along long vectors, and so does a
+softmax over a few classes. Each member's draws are the ones that the reference fit would make, from the same generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from mixupmp import seeds
+from mixupmp.augment import identity
+from mixupmp.base_measures import Mixup, choose
+from mixupmp.batch import Batch
+from mixupmp.fit.plan import Plan
+from mixupmp.predictive import Drawn, Future, Streamed, simulate
+from mixupmp.recipe import batches_of
+from mixupmp.source import InMemory
+
+BLOCK = 32  # steps whose uniforms are drawn at once
+
+
+class Stacked(NamedTuple):
+    """A batch for each member."""
+
+    inputs: Tensor  # (members, features, rows)
+    targets: Tensor  # (members, columns, rows)
+    weights: Tensor  # (members, 1, rows)
+
+
+class Feed(Protocol):
+    """Hands out the batches of all members, step by step, and knows where its generators are."""
+
+    steps_an_epoch: int
+
+    def next(self, step: int) -> Stacked: ...
+
+    def generator_states(self) -> list[Tensor]: ...
+
+
+def feed_for(plan: Plan, members: tuple[int, ...], states: list[Tensor] | None) -> Feed:
+    """The fastest feed that serves this plan; `states` puts the members' generators where they were."""
+    draws = [seeds.generator(plan.seed, member, "draws") for member in members]
+    futures = [simulate(plan.method.predictive, plan.seen(), plan.recipe.pseudo_batch_size, g) for g in draws]
+    if states is not None:
+        for generator, state in zip(draws, states, strict=True):
+            generator.set_state(state)
+    rows, size = futures[0].rows, plan.recipe.batch_size
+    if size is None or size >= rows:
+        first = futures[0]
+        if plan.method.predictive.kernel is identity and isinstance(first.seen.source, InMemory):  # type: ignore[attr-defined]
+            if isinstance(first, Drawn) or first.predictive.ratio == 0:
+                return Constant(futures, draws)
+            if isinstance(first, Streamed) and type(first.predictive.base) is Mixup:
+                return WholeMixup(first, draws, first.predictive.base)
+    return OneByOne(plan, members, futures, draws)
+
+
+class OneByOne:
+    """Any plan: each member's batch as the reference makes it, stacked."""
+
+    def __init__(self, plan: Plan, members: tuple[int, ...], futures: list[Future], draws: list[Generator]) -> None:
+        self.plan, self.members, self.futures, self.draws = plan, members, futures, draws
+        self.rows = futures[0].rows
+        self.steps_an_epoch = len(batches_of(self.rows, plan.recipe.batch_size, torch.arange(self.rows)))
+        self.batches: list[Iterator[Batch]] = []
+
+    def next(self, step: int) -> Stacked:
+        epoch, done = divmod(step, self.steps_an_epoch)
+        if done == 0 or not self.batches:
+            self.batches = [
+                future.batches(self._chunks(member, epoch)[done:], generator)
+                for member, future, generator in zip(self.members, self.futures, self.draws, strict=True)
+            ]
+        return stacked([next(batches) for batches in self.batches])
+
+    def _chunks(self, member: int, epoch: int) -> list[Tensor]:
+        order = torch.arange(self.rows)
+        if self.steps_an_epoch > 1:
+            order = torch.randperm(self.rows, generator=seeds.generator(self.plan.seed, member, "order", epoch))
+        return batches_of(self.rows, self.plan.recipe.batch_size, order)
+
+    def generator_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self.draws]
+
+
+class Constant:
+    """All rows in every batch, and nothing drawn after the start: one batch for the whole fit."""
+
+    steps_an_epoch = 1
+
+    def __init__(self, futures: list[Future], draws: list[Generator]) -> None:
+        self.draws = draws
+        self.batch = stacked([
+            next(iter(future.batches([torch.arange(future.rows)], generator)))
+            for future, generator in zip(futures, draws, strict=True)
+        ])  # fmt: skip
+
+    def next(self, step: int) -> Stacked:
+        return self.batch
+
+    def generator_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self.draws]
+
+
+class WholeMixup:
+    """All rows in every batch, and fresh Mixup blends of them beside.
+
+    The seen part is written once. Uniforms are drawn for many steps in one call, which leaves them the same: a
+    generator fills tensors number by number.
+    """
+
+    steps_an_epoch = 1
+
+    def __init__(self, future: Streamed, draws: list[Generator], base: Mixup) -> None:
+        self.draws, self.base, self.rows = draws, base, future.rows
+        self.count = future.pseudo_rows or future.rows
+        whole = next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0])))
+        parts = (whole.inputs.flatten(1), whole.targets, whole.weights.unsqueeze(1))
+        self.seen = [part.T.contiguous() for part in parts]  # (columns, rows) each
+        self.uneven = bool((whole.weights != whole.weights[0]).any())
+        for_seen, self.for_pseudo = future.factors(self.rows, self.count)
+        self.first = self.rows if for_seen else 0  # where pseudo rows start
+        sizes = [(len(draws), len(part), self.first + self.count) for part in self.seen]
+        self.batch = Stacked(*(torch.empty(size) for size in sizes))
+        for part, into in zip(self.seen, self.batch, strict=True):
+            into[:, :, : self.first] = part[:, : self.first]
+        self.batch.weights[:, :, : self.first] *= for_seen
+        self.batch.weights[:, :, self.first :] = self.for_pseudo * whole.weights[0]
+        self.used = self.drawn = 0
+
+    def next(self, step: int) -> Stacked:
+        if self.used == self.drawn:
+            self._draw()
+        self._blend(self.pairs[self.used], self.shares[self.used].unsqueeze(1))
+        self.used += 1
+        return self.batch
+
+    def _draw(self) -> None:
+        self.states = [generator.get_state() for generator in self.draws]
+        uniforms = torch.stack([torch.rand(BLOCK, 4, self.count, generator=g) for g in self.draws], 2)
+        self.pairs = choose(uniforms[:, :2], self.rows).flatten(2)  # (steps, 2, members * count)
+        self.shares = self.base.share(uniforms.transpose(0, 1))  # (steps, members, count)
+        self.used, self.drawn = 0, BLOCK
+
+    def _blend(self, pairs: Tensor, share: Tensor) -> None:
+        shape = (-1, len(self.draws), self.count)
+        parts = zip(self.seen, self.batch, strict=True) if self.uneven else zip(self.seen[:2], self.batch, strict=False)
+        for seen, into in parts:
+            first, second = (seen.index_select(1, which).view(shape).transpose(0, 1) for which in pairs)
+            torch.lerp(second, first, share, out=into[:, :, self.first :])
+        if self.uneven:
+            self.batch.weights[:, :, self.first :] *= self.for_pseudo
+
+    def generator_states(self) -> list[Tensor]:
+        """Where the reference would be: the block's start, and as many draws on as were used."""
+        if self.drawn == 0:
+            return [generator.get_state() for generator in self.draws]
+        states = []
+        for state in self.states:
+            generator = Generator()
+            generator.set_state(state)
+            torch.rand(self.used, 4, self.count, generator=generator)
+            states.append(generator.get_state())
+        return states
+
+
+def stacked(batches: list[Batch]) -> Stacked:
+    """One batch for each member, features first."""
+    inputs = torch.stack([batch.inputs.flatten(1).T for batch in batches])
+    targets = torch.stack([batch.targets.T for batch in batches])
+    return Stacked(inputs, targets, torch.stack([batch.weights for batch in batches]).unsqueeze(1))
