@@ -35,7 +35,9 @@ ALL_KERNELS = [PadCrop(2), HorizontalFlip(), RandomResizedCrop(), cifar_kernel()
 
 
 def some_images(rows: int, channels: int, height: int, width: int, seed: int = 0) -> Tensor:
-    return torch.randint(0, 256, (rows, channels, height, width), generator=Generator().manual_seed(seed)).to(torch.uint8)
+    return torch.randint(0, 256, (rows, channels, height, width), generator=Generator().manual_seed(seed)).to(
+        torch.uint8
+    )
 
 
 def pad_crop_one_by_one(images: Tensor, padding: int, generator: Generator) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from mixupmp.errors import InvalidArgument, check
+from mixupmp.errors import InvalidArgument, check, number, whole
 
 Kernel = Callable[[Tensor, Generator], Tensor]
 
@@ -33,7 +33,7 @@ class PadCrop:
     padding: int = 4
 
     def __post_init__(self) -> None:
-        check(self.padding >= 0, "padding", self.padding, "zero or more pixels")
+        check(whole(self.padding, 0), "padding", self.padding, "a whole number of pixels, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_images(inputs, "PadCrop")
@@ -56,7 +56,7 @@ class HorizontalFlip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        check(0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
+        check(number(self.probability) and 0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_images(inputs, "HorizontalFlip")

@@ -8,14 +8,14 @@ them, so that the vectorised engine can draw for many steps and apply for all me
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import pi
+from math import inf, pi
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
 
 from mixupmp.batch import Batch
-from mixupmp.errors import check
+from mixupmp.errors import InvalidArgument, check, number
 
 
 class BaseMeasure(Protocol):
@@ -34,7 +34,7 @@ class AdaptiveBaseMeasure(BaseMeasure, Protocol):
 
 
 def symmetric_beta(alpha: float, first: Tensor, second: Tensor) -> Tensor:
-    """Beta(alpha, alpha) from two uniforms, exactly and for any alpha > 0.
+    """Beta(alpha, alpha) from two uniforms, to the resolution of their type (1e-7 in float32).
 
     Devroye's one-liner (1996): 1/2 + S / (2 sqrt(1 + 1 / ((U^(-1/alpha) - 1) cos^2(2 pi V)))), with S the sign of the
     cosine. Elementwise and vectorised, where a pair of Gamma draws is a rejection loop: ten times faster on a CPU.
@@ -117,7 +117,7 @@ class Perturbed:
     variance: float = 4.0
 
     def __post_init__(self) -> None:
-        check(self.variance > 0, "variance", self.variance, "positive")
+        check(number(self.variance) and 0 < self.variance < inf, "variance", self.variance, "positive and finite")
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         rows = choose(torch.rand(count, generator=generator), len(seen.inputs)).to(seen.inputs.device)
@@ -134,16 +134,25 @@ class Uniform:
     high: float = 15.0
 
     def __post_init__(self) -> None:
-        check(self.low < self.high, "high", self.high, f"greater than low, which is {self.low}")
+        check(number(self.low) and self.low > -inf, "low", self.low, "a finite number")
+        check(
+            number(self.high) and self.low < self.high < inf,
+            "high",
+            self.high,
+            f"finite and greater than low, which is {self.low}",
+        )
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         inputs = torch.rand(count, *seen.inputs.shape[1:], generator=generator)
         inputs.mul_(self.high - self.low).add_(self.low)
         classes = seen.targets.shape[1]
+        if classes == 1:
+            must = "a measure for numbers as labels"
+            raise InvalidArgument("base", self, must, "Uniform draws classes; use Mixup or Perturbed.")
         labels = choose(torch.rand(count, generator=generator), classes)
         targets = torch.nn.functional.one_hot(labels, classes).to(seen.targets.dtype)
         device = seen.inputs.device
-        return Batch(inputs.to(device), targets.to(device), torch.ones(count, device=device))
+        return Batch(inputs.to(device), targets.to(device), seen.weights.mean().expand(count))
 
 
 def mix(seen: Batch, first: Tensor, second: Tensor, share: Tensor) -> Batch:
@@ -153,4 +162,4 @@ def mix(seen: Batch, first: Tensor, second: Tensor, share: Tensor) -> Batch:
 
 
 def _check_alpha(alpha: float) -> None:
-    check(0 < alpha < float("inf"), "alpha", alpha, "a positive number", "The paper uses 0.1 to 2.")
+    check(number(alpha) and 0 < alpha < inf, "alpha", alpha, "a positive number", "The paper uses 0.1 to 2.")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Real
+from typing import TypeGuard
 
 
 class MixupMPError(Exception):
@@ -57,3 +59,13 @@ def check(condition: bool, name: str, value: object, must: str, hint: str = "") 
     """Raise `InvalidArgument` unless the condition holds."""
     if not condition:
         raise InvalidArgument(name, value, must, hint)
+
+
+def whole(value: object, least: int = 1) -> bool:
+    """Whether this is a whole number, and not below `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def number(value: object) -> TypeGuard[float]:
+    """Whether this is a number; a test against a bound then fails on NaN by itself, and not on text."""
+    return isinstance(value, Real) and not isinstance(value, bool)
