@@ -42,7 +42,7 @@ def some_images(rows: int, channels: int, height: int, width: int, seed: int = 0
 
 def pad_crop_one_by_one(images: Tensor, padding: int, generator: Generator) -> Tensor:
     """What `PadCrop` says it does, image by image and pixel by pixel."""
-    rows, channels, height, width = images.shape
+    rows, _, height, width = images.shape
     place = torch.randint(2 * padding + 1, (2, rows), generator=generator)
     result = torch.zeros_like(images, memory_format=torch.contiguous_format)
     for row in range(rows):
@@ -199,9 +199,16 @@ def with_generator_by_keyword(inputs: Tensor, *, generator: Generator) -> Tensor
 
 @pytest.mark.parametrize(
     "transform",
-    [lambda x: x * 2, lambda x, factor=2: x * factor, lambda *x: x[0] * 2, Doubled(), Anything(), partial(torch.mul, other=2),
-     torch.Tensor.double],
-)  # fmt: skip
+    [
+        lambda x: x * 2,
+        lambda x, factor=2: x * factor,
+        lambda *x: x[0] * 2,
+        Doubled(),
+        Anything(),
+        partial(torch.mul, other=2),
+        torch.Tensor.double,
+    ],
+)
 def test_a_transform_of_the_inputs_alone_is_a_kernel(transform: Any, generator: Generator) -> None:
     inputs = torch.ones(4, 2)
     expected = inputs if transform is torch.Tensor.double else 2 * inputs

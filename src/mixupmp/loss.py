@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mixupmp.batch import Batch
-from mixupmp.errors import check
+from mixupmp.errors import check, whole
 
 
 class Likelihood(Protocol):
@@ -42,14 +42,14 @@ class Categorical:
     classes: int
 
     def __post_init__(self) -> None:
-        check(self.classes >= 2, "classes", self.classes, "at least 2", "Labels of one class leave nothing to learn.")
+        check(whole(self.classes, 2), "classes", self.classes, "at least 2", "Labels of one class leave nothing to learn.")
 
     @property
     def outputs(self) -> int:
         return self.classes
 
     def encode(self, labels: Tensor) -> Tensor:
-        return functional.one_hot(labels, self.classes).float()
+        return functional.one_hot(labels.long(), self.classes).float()
 
     def negative_log(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
         return -(targets * functional.log_softmax(outputs, dim)).sum(dim)

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.errors import check
+from mixupmp.errors import check, number, whole
 
 
 class DrawnWeights(Protocol):
@@ -35,7 +35,7 @@ class Dirichlet:
     atoms: int | None = None
 
     def __post_init__(self) -> None:
-        check(self.atoms is None or self.atoms >= 1, "atoms", self.atoms, "at least 1, or None for as many as rows")
+        _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
         if ratio == float("inf"):
@@ -61,7 +61,9 @@ class StabilisedDirichlet:
     atoms: int | None = None
 
     def __post_init__(self) -> None:
-        check(self.bound > 1, "bound", self.bound, "greater than 1, the bound M as a multiple of the rows")
+        must = "greater than 1, the bound M as a multiple of the rows"
+        check(number(self.bound) and self.bound > 1, "bound", self.bound, must)
+        _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
         plain = Dirichlet().draw(seen, atoms, ratio, generator)
@@ -71,3 +73,7 @@ class StabilisedDirichlet:
 
 
 Weights = Expected | Dirichlet | StabilisedDirichlet
+
+
+def _check_atoms(atoms: int | None) -> None:
+    check(atoms is None or whole(atoms), "atoms", atoms, "a whole number, at least 1, or None for as many as rows")
