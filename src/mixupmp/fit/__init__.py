@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,39 +36,40 @@ def fit(
     plan: Plan,
     *,
     engine: Engine = "auto",
-    run: str | Path | None = None,
+    run: str | Path | RunFolder | None = None,
     resume: bool = False,
     override: bool = False,
     members: Sequence[int] | None = None,
     every: Every | None = None,
     progress: Progress | bool = False,
+    address: str | None = None,
 ) -> Posterior:
     """Draw posterior samples: fit a network to each simulated future.
 
     With `run`, everything is kept in that folder while it happens; `resume` goes on with a run that was interrupted
     and ends with the same bits, and refuses one that was started from something else unless `override` is set.
-    `members` trains only some of them. `progress=True` shows bars on a terminal.
+    `members` trains only some of them. `progress=True` shows bars on a terminal. `address` is that of a Ray cluster.
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
     wanted = _wanted(plan, members)
+    folder = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
     with ExitStack() as stack:
         shown: Progress = progress if not isinstance(progress, bool) else Quiet()
         if progress is True:
             shown = stack.enter_context(Bars(len(wanted)))
         chosen = choose_engine(plan, len(wanted)) if engine == "auto" else engine
         shown.say(f"engine: {chosen}")
-        if run is None:
-            finished = run_engine(chosen, Job(plan, wanted, None, every or Every(), shown))
-        else:
-            folder = RunFolder(run)
-            check_writable(folder.path)
-            stack.enter_context(folder.locked())
-            _open(folder, plan, chosen, resume, override)
-            finished = _keep_going(folder, plan, chosen, wanted, every or Every(), shown)
-    posterior = _posterior(plan, finished, len(wanted))
-    if run is not None:
-        RunFolder(run).finish_posterior([summary for summary, _ in finished], posterior)
-    return posterior
+        job = Job(plan, wanted, None, every or Every(), shown, address=address)
+        if folder is None:
+            return _posterior(plan, run_engine(chosen, job), len(wanted))
+        job.folder = folder
+        check_writable(folder.path)
+        stack.enter_context(folder.locked())
+        _open(folder, plan, chosen, resume, override)
+        finished = _keep_going(job, folder, chosen)
+        posterior = _posterior(plan, finished, len(wanted))
+        folder.finish_posterior([summary for summary, _ in finished], posterior)
+        return posterior
 
 
 def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
@@ -113,26 +115,24 @@ def _machine() -> dict[str, Any]:
             "capability": torch.backends.cpu.get_cpu_capability()}  # fmt: skip
 
 
-def _keep_going(
-    folder: RunFolder, plan: Plan, engine: str, wanted: tuple[int, ...], every: Every, progress: Progress
-) -> list[Finished]:
+def _keep_going(job: Job, folder: RunFolder, engine: str) -> list[Finished]:
     """Train what is not finished, and read back what is."""
-    done = {member: summary for member in wanted if (summary := folder.summary(member)) is not None}
+    done = {member: summary for member in job.members if (summary := folder.summary(member)) is not None}
     for summary in done.values():
-        progress.finished(summary)
-    missing = tuple(member for member in wanted if member not in done)
+        job.progress.finished(summary)
+    missing = tuple(member for member in job.members if member not in done)
     trained: dict[int, Finished] = {}
     with stop_on_signals(active=True) as stop:
         try:
             if missing:
-                results = run_engine(engine, Job(plan, missing, folder, every, progress, stop))
+                results = run_engine(engine, replace(job, members=missing, stop=stop))
                 trained = {summary.member: (summary, weights) for summary, weights in results}
         except Interrupted:
             assert stop.number is not None
             raise FitInterrupted(folder.path, stop.number) from None
     return [
         trained[m] if m in trained else (done[m], folder.weights(m) if done[m].diverged_at is None else {})
-        for m in wanted
+        for m in job.members
     ]
 
 
@@ -152,4 +152,5 @@ def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
     posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
     posterior.wanted, posterior.notes = wanted, tuple(notes)
     posterior.summaries = [summary for summary, _ in finished]
+    posterior.origin = plan.describe()
     return posterior

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +59,7 @@ class Job:
     every: Every = field(default_factory=Every)
     progress: Progress = field(default_factory=Quiet)
     stop: Callable[[], bool] = lambda: False
+    address: str | None = None  # of a Ray cluster
 
     def finish(self, summary: Summary, weights: dict[str, Tensor]) -> None:
         if self.folder is not None:
@@ -97,10 +99,14 @@ class Keeper:
 
 def fit_member(job: Job, member: int) -> Finished:
     """Train one member to its end, from its newest checkpoint if it has one."""
-    fit = MemberFit(job.plan, member)
-    if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
-        fit.restore(*saved)
-    summary = fit.run(Keeper(job))
-    weights = fit.weights()
-    job.finish(summary, weights)
-    return summary, weights
+    with ExitStack() as stack:
+        if job.folder is not None:
+            # The orphan of a killed parent, or of a lost node, may be in its last step: wait until it is gone.
+            stack.enter_context(job.folder.member_locked(member))
+        fit = MemberFit(job.plan, member)
+        if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
+            fit.restore(*saved)
+        summary = fit.run(Keeper(job))
+        weights = fit.weights()
+        job.finish(summary, weights)
+        return summary, weights

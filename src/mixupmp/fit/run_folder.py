@@ -5,7 +5,10 @@ run/
   members/000.safetensors  a finished network's weights
   members/000.json         how its fit ended, its history, and the hash of its weights
   checkpoints/000/         the last two states of a network that is not finished
+  posterior.safetensors    what a Laplace posterior has beyond its network
   metrics.jsonl            the histories of all members, a line for each epoch
+  evaluations.jsonl        what the posterior was found to be worth, a line for each evaluation
+  README.md                the model card: all of this in words
   manifest.json            SHA-256 of every file of a finished run
   lock                     held by the process that works on it
 """
@@ -20,7 +23,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,8 @@ from torch import Tensor
 from mixupmp.errors import BadRun, MixupMPError
 from mixupmp.files import read_json, sha256, write_atomically, write_json
 from mixupmp.fit.checkpoint import Checkpoints
+from mixupmp.manifest import add_to_manifest, write_manifest
+from mixupmp.model_card import model_card
 from mixupmp.posterior import Posterior, Summary
 
 FORMAT = 1
@@ -47,8 +52,9 @@ class RunChanged(MixupMPError):
 class RunFolder:
     """The files of one run."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, settings: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
+        self.settings = settings  # what the plan was made from, where that can be said: a resume makes it again
 
     @property
     def config_path(self) -> Path:
@@ -56,13 +62,7 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """What is written down of this run."""
-        config: dict[str, Any] = read_json(self.config_path)
-        version = config.get("format")
-        if not isinstance(version, int):
-            raise BadRun(f"{self.config_path} names no format: this is not a run folder of mixupmp.")
-        if version > FORMAT:
-            raise BadRun(f"{self.path} has format {version}, this version reads up to {FORMAT}: upgrade mixupmp.")
-        return config
+        return checked_config(read_json(self.config_path), self.path)
 
     def create(self, config: dict[str, Any]) -> None:
         """Make the folder and write its configuration; an existing run is never written over."""
@@ -73,7 +73,8 @@ class RunFolder:
             if set(left) != {"lock"}:
                 raise BadRun(f"{self.path} is not empty ({', '.join(left[:3])}): choose another folder.")
         (self.path / "members").mkdir(parents=True, exist_ok=True)
-        write_json(self.config_path, {"format": FORMAT, **config})
+        settings = {} if self.settings is None else {"settings": self.settings}
+        write_json(self.config_path, {"format": FORMAT, **config, **settings})
 
     def checkpoints(self, member: int) -> Checkpoints:
         return Checkpoints(self.path / "checkpoints" / f"{member:03d}")
@@ -116,14 +117,27 @@ class RunFolder:
         lines = [json.dumps(record) for summary in summaries for record in summary.history]
         write_atomically(self.path / "metrics.jsonl", ("\n".join(lines) + "\n").encode() if lines else b"")
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-        self.seal()
+        self._write_card()
+        write_manifest(self.path)
 
-    def seal(self) -> None:
-        """(Re)write the manifest over every file that belongs to the run."""
-        left_out = {"lock", "manifest.json"}
-        files = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name not in left_out)
-        kept = [p for p in files if "checkpoints" not in p.parts and not p.name.startswith(".")]
-        write_json(self.path / "manifest.json", {str(p.relative_to(self.path)): sha256(p) for p in kept})
+    def evaluations(self) -> list[dict[str, Any]]:
+        """What the posterior was found to be worth: {"on": which rows, "metrics": {name: value}}."""
+        path = self.path / "evaluations.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def add_evaluation(self, on: str, metrics: Mapping[str, float | None]) -> None:
+        """Keep an evaluation with a finished run and show it on the card; one on the same rows gives way to it."""
+        kept = [evaluation for evaluation in self.evaluations() if evaluation["on"] != on]
+        lines = [json.dumps(evaluation) for evaluation in [*kept, {"on": on, "metrics": dict(metrics)}]]
+        write_atomically(self.path / "evaluations.jsonl", ("\n".join(lines) + "\n").encode())
+        self._write_card()
+        add_to_manifest(self.path, ("evaluations.jsonl", "README.md"))
+
+    def _write_card(self) -> None:
+        numbers = sorted(int(path.stem) for path in (self.path / "members").glob("*.json"))
+        stories = [story for number in numbers if (story := self.summary(number)) is not None]
+        card = model_card(self.config(), stories, self.evaluations())
+        write_atomically(self.path / "README.md", card.encode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -143,6 +157,25 @@ class RunFolder:
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
             yield
+
+    @contextmanager
+    def member_locked(self, member: int) -> Iterator[None]:
+        """Wait for, and hold, one member of the run: two processes never write its checkpoints at once."""
+        path = self.path / "checkpoints" / f"{member:03d}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def checked_config(config: Any, folder: Path) -> dict[str, Any]:
+    """A run's configuration, if it is one that this version reads."""
+    version = config.get("format") if isinstance(config, dict) else None
+    if not isinstance(version, int):
+        raise BadRun(f"{folder / 'config.json'} names no format: this is not a run folder of mixupmp.")
+    if version > FORMAT:
+        raise BadRun(f"{folder} has format {version}, this version reads up to {FORMAT}: upgrade mixupmp.")
+    return dict(config)
 
 
 def check_writable(path: Path) -> None:

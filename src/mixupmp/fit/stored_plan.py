@@ -28,7 +28,7 @@ def store(plan: Plan, folder: Path) -> Path:
             if tensor is not None:
                 np.save(folder / f"{name}.npy", tensor.contiguous().cpu().numpy())
         empty = torch.empty(0, *plan.task.input_shape)
-        plan = _with_train(plan, Rows(empty, torch.empty(0, dtype=torch.int64)))
+        plan = with_train(plan, Rows(empty, torch.empty(0, dtype=torch.int64)))
     path = folder / "plan.pickle"
     path.write_bytes(cloudpickle.dumps(plan))
     return path
@@ -41,10 +41,11 @@ def fetch(path: Path) -> Plan:
         return plan
     inputs, labels = _mapped(path.parent / "inputs.npy"), _mapped(path.parent / "labels.npy")
     weights = path.parent / "weights.npy"
-    return _with_train(plan, Rows(inputs, labels, _mapped(weights) if weights.exists() else None))
+    return with_train(plan, Rows(inputs, labels, _mapped(weights) if weights.exists() else None))
 
 
-def _with_train(plan: Plan, train: Rows) -> Plan:
+def with_train(plan: Plan, train: Rows) -> Plan:
+    """The plan with other rows in the place of its own, unchecked."""
     # The rows were checked when the plan was made; neither placeholder nor map needs that again.
     changed = copy.copy(plan)
     object.__setattr__(changed, "train", train)

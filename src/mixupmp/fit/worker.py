@@ -7,7 +7,6 @@ stays for the next fit, so that starting Python and importing torch are paid for
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import traceback
@@ -67,13 +66,7 @@ def serve(connection: Connection) -> None:
 
 
 def _train(reporter: Reporter, plan: str, member: int, folder: str, every: Every) -> None:
-    run = RunFolder(folder)
-    lock = run.path / "checkpoints" / f"{member:03d}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as held:
-        # An orphan of a killed parent may be in its last step on this member: wait until it is gone.
-        fcntl.flock(held, fcntl.LOCK_EX)
-        fit_member(Job(fetch(Path(plan)), (member,), run, every, reporter, reporter.stop), member)
+    fit_member(Job(fetch(Path(plan)), (member,), RunFolder(folder), every, reporter, reporter.stop), member)
 
 
 def main(arguments: list[str]) -> None:
