@@ -78,7 +78,7 @@ class Seen:
 
     def batch(self, rows: Rows, kernel: Kernel, generator: Generator) -> Batch:
         inputs = self.standardise(kernel(rows.inputs, generator))
-        weights = torch.ones(len(rows), device=inputs.device) if rows.weights is None else rows.weights
+        weights = torch.ones(len(rows), device=inputs.device) if rows.weights is None else rows.weights.float()
         return Batch(inputs, self.likelihood.encode(rows.labels), weights)
 
 
