@@ -148,16 +148,22 @@ class Drawn:
 
     def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
         real = len(self.seen.source)
-        seen = self.seen.batches([chunk[chunk < real] for chunk in chunks], self.predictive.kernel, generator)
-        for chunk, batch in zip(chunks, seen, strict=True):
-            chosen = chunk[chunk < real]
-            batch = batch._replace(weights=batch.weights * self.weights[chosen].to(batch.weights.device))
-            if self.atoms is not None and len(chosen) < len(chunk):
+        chosen = [chunk[chunk < real] for chunk in chunks]
+        # A chunk of atoms alone is none of the source's, nor of the kernel's, which may not know what to do with it.
+        seen = self.seen.batches([rows for rows in chosen if len(rows)], self.predictive.kernel, generator)
+        for chunk, rows in zip(chunks, chosen, strict=True):
+            parts = []
+            if len(rows):
+                parts.append(self._weighted(next(seen), rows))
+            if self.atoms is not None and len(rows) < len(chunk):
                 later = chunk[chunk >= real]
-                inputs, targets, _ = (part[(later - real).to(part.device)] for part in self.atoms)
-                atoms = Batch(inputs, targets, self.weights[later].to(inputs.device))
-                batch = concatenate(batch, atoms) if len(chosen) else atoms
-            yield batch
+                atoms = Batch(*(part[(later - real).to(part.device)] for part in self.atoms))
+                parts.append(self._weighted(atoms, later))
+            yield concatenate(*parts) if len(parts) == 2 else parts[0]
+
+    def _weighted(self, batch: Batch, rows: Tensor) -> Batch:
+        """A batch whose own weights also count what was drawn for its rows."""
+        return batch._replace(weights=batch.weights * self.weights[rows].to(batch.weights.device))
 
 
 def simulate(predictive: Predictive, seen: Seen, pseudo_rows: int | None, generator: Generator) -> Future:
