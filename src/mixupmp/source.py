@@ -58,6 +58,9 @@ class Loaded:
             num_workers=self.workers,
             prefetch_factor=4 if self.workers else None,
             pin_memory=str(self.device) != "cpu",
+            # Without one of its own, each loader takes a number from the global generator, and a fit that is resumed
+            # in the middle of an epoch, with a second loader, would have other dropout from there on.
+            generator=torch.Generator().manual_seed(0),
         )
         for inputs, labels in loader:
             yield Rows(inputs.to(self.device, non_blocking=True), torch.as_tensor(labels).to(self.device))
