@@ -42,7 +42,9 @@ class Categorical:
     classes: int
 
     def __post_init__(self) -> None:
-        check(whole(self.classes, 2), "classes", self.classes, "at least 2", "Labels of one class leave nothing to learn.")
+        check(
+            whole(self.classes, 2), "classes", self.classes, "at least 2", "Labels of one class leave nothing to learn."
+        )
 
     @property
     def outputs(self) -> int:

@@ -20,7 +20,7 @@ from mixupmp.augment import Kernel, as_kernel, identity
 from mixupmp.base_measures import AdaptiveBaseMeasure, BaseMeasure
 from mixupmp.batch import Batch, concatenate
 from mixupmp.data.rows import Rows, Standardise
-from mixupmp.errors import InvalidArgument, check
+from mixupmp.errors import InvalidArgument, check, number
 from mixupmp.loss import Likelihood
 from mixupmp.source import Source
 from mixupmp.weights import Expected, Weights
@@ -40,7 +40,7 @@ class Predictive:
 
     def __post_init__(self) -> None:
         check(
-            isinstance(self.ratio, int | float) and self.ratio >= 0,
+            number(self.ratio) and self.ratio >= 0,
             "ratio",
             self.ratio,
             "r = c/n in [0, infinity]",
@@ -48,7 +48,17 @@ class Predictive:
         )
         if self.ratio > 0 and self.base is None:
             raise InvalidArgument("base", None, f"a base measure, as ratio is {self.ratio}", "Try base=Mixup(1.0).")
+        samples = self.base is None or (
+            callable(getattr(self.base, "sample", None)) and not isinstance(self.base, type)
+        )
+        check(samples, "base", self.base, "an object with sample(seen, count, generator)", "Try base=Mixup(1.0).")
         check(self.normalise in ("total", "rows"), "normalise", self.normalise, "'total' or 'rows'")
+        drawn = callable(getattr(self.weights, "draw", None)) and not isinstance(self.weights, type)
+        check(
+            isinstance(self.weights, Expected) or drawn, "weights", self.weights, "Expected() or drawn, as Dirichlet()"
+        )
+        check(not (self.adaptive and drawn), "weights", self.weights, "Expected() for a base measure that adapts",
+              "Atoms that are drawn once cannot follow it.")  # fmt: skip
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
 
     def adapted(self, over_confidence: Tensor) -> Predictive:
