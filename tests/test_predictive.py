@@ -181,6 +181,21 @@ def test_a_drawn_future_is_drawn_once(weights: Dirichlet | StabilisedDirichlet) 
             assert torch.equal(got, expected[chunk])
 
 
+def test_atoms_do_not_depend_on_where_the_global_generator_is() -> None:
+    """A user's kernel may draw from it; a member's future must still be a function of (seed, member)."""
+    predictive = Predictive(1.0, Perturbed(1.0), lambda x: x + torch.rand(len(x), 1), Dirichlet())
+    atoms = []
+    for somewhere in (1, 2):
+        torch.manual_seed(somewhere)
+        before = torch.get_rng_state()
+        future = simulate(predictive, seen_of(some_rows()), None, Generator().manual_seed(7))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert isinstance(future, Drawn)
+        assert future.atoms is not None
+        atoms.append(future.atoms.inputs)
+    assert torch.equal(*atoms)
+
+
 def test_the_bayesian_bootstrap_has_no_atoms() -> None:
     future = simulate(Predictive(weights=Dirichlet()), seen_of(some_rows()), None, Generator().manual_seed(0))
     assert isinstance(future, Drawn)

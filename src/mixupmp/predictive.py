@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Generator, Tensor
 
+from mixupmp import seeds
 from mixupmp.augment import Kernel, as_kernel, identity
 from mixupmp.base_measures import AdaptiveBaseMeasure, BaseMeasure
 from mixupmp.batch import Batch, concatenate
@@ -185,7 +186,9 @@ def simulate(predictive: Predictive, seen: Seen, pseudo_rows: int | None, genera
     atoms = None
     if predictive.ratio > 0 and predictive.base is not None:
         count = predictive.weights.atoms or real
-        everything = next(seen.batches([torch.arange(real)], predictive.kernel, generator))
-        atoms = predictive.base.sample(everything, count, generator)
+        # A user's kernel or measure may draw from the global generator, which is anywhere before a fit starts.
+        with seeds.global_seed(int(torch.randint(2**62, (), generator=generator))):
+            everything = next(seen.batches([torch.arange(real)], predictive.kernel, generator))
+            atoms = predictive.base.sample(everything, count, generator)
     weights = predictive.weights.draw(real, count, predictive.ratio, generator)
     return Drawn(predictive, seen, atoms, weights * (real + count))
