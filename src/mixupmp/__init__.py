@@ -36,6 +36,7 @@ from mixupmp.posterior import Posterior, Task
 from mixupmp.predictive import Predictive
 from mixupmp.recipe import Recipe
 from mixupmp.samplers import DropoutMasks, Ensemble, Laplace
+from mixupmp.saved import load, save
 from mixupmp.version import __version__
 from mixupmp.weights import Dirichlet, Expected, StabilisedDirichlet
 
@@ -44,6 +45,6 @@ __all__ = [
     "Every", "Expected", "Gaussian", "Laplace", "Method", "Mixup", "MixupMPError", "Perturbed", "Plan", "Posterior",
     "Predictive", "Recipe", "Rows", "StabilisedDirichlet", "Standardise", "Task", "Uniform", "__version__",
     "bayesian_bootstrap", "ca_mixup_mc", "deep_ensemble", "dp_mp_perturbed", "dp_mp_uniform", "fit", "laplace",
-    "mc_dropout", "mixup", "mixup_ensemble", "mixup_mc", "mixup_mp", "mixup_mp_mc", "mixup_mp_single", "plan_for",
-    "single_network", "split", "stabilised_bootstrap",
+    "load", "mc_dropout", "mixup", "mixup_ensemble", "mixup_mc", "mixup_mp", "mixup_mp_mc", "mixup_mp_single",
+    "plan_for", "save", "single_network", "split", "stabilised_bootstrap",
 ]  # fmt: skip

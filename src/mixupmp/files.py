@@ -11,6 +11,9 @@ from typing import Any
 
 from mixupmp.errors import BadRun
 
+# Longer than the story of 100,000 epochs, short enough to be read in a second.
+JSON_LIMIT = 32 * 2**20
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, finds the old content or the new, never a part.
@@ -42,12 +45,21 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; a missing or damaged file is named."""
+    """Read JSON; a missing, damaged or impossibly large file is named."""
     try:
-        return json.loads(path.read_text())
+        size = path.stat().st_size
+        if size > JSON_LIMIT:
+            raise BadRun(f"{path} has {size} bytes, more than the {JSON_LIMIT} that it can need.")
+        return parse_json(path.read_bytes(), path)
     except FileNotFoundError:
         raise BadRun(f"{path} is missing: {path.parent} is not a complete run folder.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    """JSON from the bytes of this file; what is wrong with it is told as damage."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:  # also for text that is not UTF-8, and for endless numbers
         raise BadRun(f"{path} is damaged: {error}. Restore it from a copy, or fit again.") from None
 
 

@@ -49,6 +49,7 @@ class Posterior(ABC):
         self.wanted = wanted  # how many networks were asked for; fewer are there where some diverged
         self.notes = tuple(notes)
         self.summaries: list[Summary] = []  # how each network's fit ended
+        self.origin: dict[str, Any] | None = None  # the plan it was fitted by, in words, for those who save it
         for network in self.networks:
             network.eval().requires_grad_(False)
 
