@@ -38,9 +38,7 @@ class PooledConvolution(nn.Conv2d):
                 pooled = functional.max_pool2d(_SplitGradients.apply(inputs, self.weight), 2)
                 return functional.relu(self._with_bias(pooled))
             return functional.relu(self._with_bias(_BlockedMaximum.apply(inputs, self.weight)))
-        pooled = functional.max_pool2d(
-            functional.conv2d(inputs, self.weight, None, self.stride, self.padding, self.dilation, self.groups), 2
-        )
+        pooled = functional.max_pool2d(self._conv_forward(inputs, self.weight, None), 2)
         return functional.relu(self._with_bias(pooled))
 
     def _with_bias(self, pooled: Tensor) -> Tensor:
@@ -51,9 +49,11 @@ class PooledConvolution(nn.Conv2d):
         return (
             inputs.device.type == "cpu"
             and inputs.dtype == torch.float32
+            and not torch.is_autocast_enabled("cpu")  # one precision forward and another backward
+            and inputs.ndim == 4
             and self.kernel_size == (side, side)
             and side % 2 == 1
-            and self.padding == (0, 0)
+            and (self.stride, self.padding, self.dilation, self.groups) == ((1, 1), (0, 0), (1, 1), 1)
             and (inputs.requires_grad or (inputs.shape[2] % 2 == 0 and inputs.shape[3] % 2 == 0))
         )
 
@@ -102,7 +102,7 @@ class _BlockedMaximum(torch.autograd.Function):
         return torch.maximum(upper, lower)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         blocked, kernel, values, upper, lower = ctx.saved_tensors
         received = torch.empty_like(values)
         into = _places(received)
@@ -130,7 +130,7 @@ class _SplitGradients(torch.autograd.Function):
         return functional.conv2d(last, weight.contiguous(memory_format=_LAST))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         inputs, last, weight = ctx.saved_tensors
         backward = torch.ops.aten.convolution_backward
         for_weight = (gradient.contiguous(memory_format=_LAST), last, weight.contiguous(memory_format=_LAST))

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from mixupmp import pooled_convolution
+from mixupmp.pooled_convolution import PooledConvolution, blocked_weight, blocks, unblocked_weight
+
+
+def plain(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
+    """The textbook order: convolution with its bias, ReLU, maximum."""
+    outputs = functional.conv2d(inputs, layer.weight, layer.bias, layer.stride, layer.padding)
+    return functional.max_pool2d(functional.relu(outputs), 2)
+
+
+def both_ways(layer: PooledConvolution, inputs: Tensor, seed: int) -> list[tuple[Tensor, ...]]:
+    """Outputs and gradients in weight, bias and input: by the textbook, by the layer, by its plain path."""
+    results = []
+    for way in ("textbook", "fast", "slow"):
+        own, given_inputs = copy.deepcopy(layer), inputs.detach().clone().requires_grad_(inputs.requires_grad)
+        own.fast = way == "fast"
+        outputs = plain(own, given_inputs) if way == "textbook" else own(given_inputs)
+        outputs.backward(torch.randn(outputs.shape, generator=Generator().manual_seed(seed)))
+        gradients = [parameter.grad for parameter in own.parameters()]
+        if inputs.requires_grad:
+            gradients.append(given_inputs.grad)
+        results.append((outputs.detach(), *(gradient for gradient in gradients if gradient is not None)))
+    return results
+
+
+def agree(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    """To 1e-6 of each result's own size."""
+    return len(one) == len(other) and all(
+        float((a - b).abs().max()) <= 1e-6 * max(1.0, float(a.abs().max())) * 4 for a, b in zip(one, other, strict=True)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 5), channels=st.integers(1, 4), out=st.integers(1, 6), side=st.sampled_from([1, 2, 3, 5]),
+    height=st.integers(7, 13), width=st.integers(7, 13), padding=st.integers(0, 1), bias=st.booleans(),
+    needs=st.booleans(), last=st.booleans(), seed=st.integers(0, 9999),
+)  # fmt: skip
+def test_fast_path_equals_the_textbook(
+    rows: int, channels: int, out: int, side: int, height: int, width: int, padding: int, bias: bool, needs: bool,
+    last: bool, seed: int,
+) -> None:  # fmt: skip
+    generator = Generator().manual_seed(seed)
+    layer = PooledConvolution(channels, out, side, padding=padding, bias=bias)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    inputs = torch.randn(rows, channels, height, width, generator=generator)
+    if last:
+        inputs, layer = (
+            inputs.contiguous(memory_format=torch.channels_last),
+            layer.to(memory_format=torch.channels_last),
+        )
+    textbook, fast, slow = both_ways(layer, inputs.requires_grad_(needs), seed)
+    assert len(fast) == 2 + bias + needs
+    assert agree(textbook, fast)
+    assert agree(textbook, slow)
+
+
+@pytest.mark.parametrize(("needs", "used"), [(False, "_BlockedMaximum"), (True, "_SplitGradients")])
+def test_the_fast_paths_are_taken_where_they_can_be(needs: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the comparison above is not of one path with itself."""
+    calls: list[str] = []
+    original = getattr(pooled_convolution, used).forward
+    monkeypatch.setattr(
+        getattr(pooled_convolution, used), "forward", staticmethod(lambda *a: (calls.append(used), original(*a))[1])
+    )
+    layer = PooledConvolution(1, 6, 5)
+    layer(torch.randn(2, 1, 28, 28).requires_grad_(needs))
+    assert calls == [used]
+    with torch.no_grad():
+        layer(torch.randn(2, 1, 28, 28))
+    layer.eval()(torch.randn(2, 1, 28, 28))
+    assert calls == [used]
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_constant_images_get_a_subgradient(needs: bool) -> None:
+    """All four places of a window tie. Whichever gets the gradient, the weights see the same constant patch."""
+    layer = PooledConvolution(1, 3, 3)
+    images = torch.linspace(-1, 1, 4).view(4, 1, 1, 1).expand(4, 1, 8, 8).contiguous()
+    textbook, fast, _ = both_ways(layer, images.requires_grad_(needs), 0)
+    assert agree(textbook[:3], fast[:3])
+    if needs:  # each image's total is what came in, whichever places shared it
+        assert torch.allclose(textbook[3].sum((1, 2, 3)), fast[3].sum((1, 2, 3)), atol=1e-5)
+
+
+def test_ties_between_some_places_keep_the_gradient_whole() -> None:
+    """Whole numbers tie often. A valid subgradient has the slope of the function along a direction that keeps ties."""
+    generator = Generator().manual_seed(0)
+    layer = PooledConvolution(2, 3, 3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randint(-1, 2, layer.weight.shape, generator=generator).float())
+    images = torch.randint(0, 2, (6, 2, 8, 8), generator=generator).float()
+    outputs = layer(images)
+    (gradient,) = torch.autograd.grad(outputs.sum(), layer.weight)
+    # Homogeneous in the weight: <gradient, weight> is the function itself, for any choice among ties.
+    assert float((gradient * layer.weight.detach()).sum()) == pytest.approx(float(outputs.detach().sum()), rel=1e-5)
+
+
+def test_evaluation_and_training_give_the_same_outputs(generator: Generator) -> None:
+    layer = PooledConvolution(1, 6, 5)
+    inputs = torch.randn(3, 1, 28, 28, generator=generator)
+    trained = layer(inputs)
+    with torch.no_grad():
+        assert torch.allclose(layer(inputs), trained, atol=1e-6)
+    assert torch.allclose(layer.eval()(inputs), trained, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {"padding": "same"}, {"padding_mode": "reflect", "padding": 1}],
+)
+@pytest.mark.parametrize("needs", [False, True])
+def test_other_convolutions_take_the_plain_path(
+    settings_: dict[str, object], needs: bool, generator: Generator
+) -> None:
+    layer = PooledConvolution(2, 4, 3, **settings_)  # type: ignore[arg-type]
+    inputs = torch.randn(2, 2, 12, 12, generator=generator).requires_grad_(needs)
+    expected = functional.relu(functional.max_pool2d(nn.Conv2d.forward(layer, inputs), 2))
+    assert torch.allclose(layer(inputs), expected, atol=1e-6)
+
+
+def test_one_image_without_a_row_dimension(generator: Generator) -> None:
+    layer = PooledConvolution(1, 2, 3)
+    image = torch.randn(1, 8, 8, generator=generator)
+    assert torch.allclose(layer(image), layer(image.unsqueeze(0))[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float64])
+def test_other_precisions(needs: bool, precision: torch.dtype, generator: Generator) -> None:
+    layer = PooledConvolution(1, 2, 3)
+    inputs = torch.randn(2, 1, 8, 8, generator=generator)
+    expected = layer(inputs)
+    if precision == torch.float64:
+        outputs = layer.double()(inputs.double().requires_grad_(needs))
+    else:
+        with torch.autocast("cpu", precision):
+            outputs = layer(inputs.requires_grad_(needs))
+    outputs.float().sum().backward()
+    assert layer.weight.grad is not None
+    assert torch.allclose(outputs.float(), expected, atol=0.05 if precision == torch.bfloat16 else 1e-5)
+
+
+@given(channels=st.integers(1, 3), out=st.integers(1, 3), side=st.sampled_from([1, 3, 5]), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_blocks_and_their_adjoint(channels: int, out: int, side: int, seed: int) -> None:
+    generator = Generator().manual_seed(seed)
+    images = torch.randn(2, channels, 8, 10, generator=generator)
+    assert torch.equal(blocks(images)[:, channels : 2 * channels, 1, 2], images[:, :, 2, 5])  # place (0, 1)
+    weight = torch.randn(out, channels, side, side, generator=generator)
+    blocked = blocked_weight(weight)
+    other = torch.randn(blocked.shape, generator=generator)
+    # <blocked(w), v> = <w, unblocked(v)>
+    left, right = (blocked * other).sum(), (weight * unblocked_weight(other, weight.shape)).sum()
+    assert float(left) == pytest.approx(float(right), abs=1e-4)
