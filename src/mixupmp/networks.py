@@ -173,7 +173,11 @@ class Network:
     def __call__(self) -> nn.Module:
         """Build one, with weights from torch's global generator."""
         module, _, name = self.path.rpartition(".")
-        built = getattr(importlib.import_module(module), name)(**self.arguments)
+        try:
+            factory = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidArgument("network", self.path, "the import path of a network", f"{error}.") from error
+        built = factory(**self.arguments)
         if not isinstance(built, nn.Module):
             raise InvalidArgument("network", built, f"an nn.Module, built by {self.path}")
         return built
