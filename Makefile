@@ -19,7 +19,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[images,tables,plot,corruptions,ray]'
+	$(PIP) install -q -c constraints.txt -e '.[images,tables,plot,corruptions,ray,serve]'
 	$(PIP) install -q -c constraints.txt -r requirements-dev.txt
 	# laplace-torch and two of its dependencies ask for torchvision, which they do not use for this and which has
 	# no CPU build everywhere: their other dependencies by name, then the packages alone.
@@ -30,10 +30,14 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in under a minute
 	$(RUN) mixupmp demo
 
-test: $(VENV)/.dev lint  ## lint, types and the test suite
+# Pages are tested in a real browser. Where it cannot be installed those tests skip, and say so.
+/usr/bin/chromium:
+	-apt-get install -y -qq chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null)
+
+test: $(VENV)/.dev lint /usr/bin/chromium  ## lint, types and the test suite
 	$(RUN) pytest -n 2
 
-test-slow: $(VENV)/.dev  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
+test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
 	$(RUN) pytest -m slow
 
 lint: $(VENV)/.dev  ## ruff and mypy

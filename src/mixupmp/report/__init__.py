@@ -1,0 +1,18 @@
+"""`mixupmp report`: one HTML file that says what was trained, what it is worth, and where not to trust it."""
+
+from mixupmp.report.evaluation import Evaluation, ShiftPoint, evaluate
+from mixupmp.report.page import render_report, write_report
+from mixupmp.report.runs import keep_evaluation, read_run
+from mixupmp.report.subject import Subject, subject_of
+
+__all__ = [
+    "Evaluation",
+    "ShiftPoint",
+    "Subject",
+    "evaluate",
+    "keep_evaluation",
+    "read_run",
+    "render_report",
+    "subject_of",
+    "write_report",
+]

@@ -1,0 +1,73 @@
+"""How to repeat a run: its description as the Python that would make it again."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+from mixupmp.methods import method_names
+from mixupmp.recipe import Recipe
+
+
+def snippet(description: dict[str, Any], dataset: str) -> str | None:
+    """Python that fits the same plan: same method, network, recipe and seed. None where a run does not tell them."""
+    if not description.keys() >= {"method", "recipe", "network", "data", "seed"}:
+        return None
+    return "\n".join(
+        (
+            "import mixupmp",
+            "",
+            f"dataset = mixupmp.data.load({dataset!r})  # {description['data']['rows']} training rows",
+            f"method = {method_call(description['method'])}",
+            f"recipe = {recipe_call(description['recipe'])}",
+            f"network = {network_call(description['network'])}",
+            f"plan = mixupmp.plan_for(dataset, method, network, recipe, seed={description['seed']})",
+            "posterior = mixupmp.fit(plan)",
+        )
+    )
+
+
+def method_call(method: dict[str, Any]) -> str:
+    """A method's constructor with what it was given."""
+    constructor = method_names().get(method["name"])
+    if constructor is None:
+        return f"...  # a method of your own: {method['name']}"
+    predictive, sampler = method["predictive"], method["sampler"]
+    base, weights = predictive.get("base") or {}, predictive.get("weights") or {}
+    known = {**_parts(weights), **_parts(sampler), **_parts(base), "ratio": predictive["ratio"],
+             "dropout": method["dropout"], "validation_fraction": method["validation_fraction"]}  # fmt: skip
+    kernel = predictive.get("kernel")
+    given = [
+        f"{name}={_value(known[name])}"
+        for name, parameter in inspect.signature(constructor).parameters.items()
+        if name in known and (known[name] != parameter.default or name in ("ratio", "alpha", "members"))
+    ]
+    own = "" if str(kernel).endswith("identity") else f"  # kernel: {kernel}"
+    return f"mixupmp.{constructor.__name__}({', '.join(given)}){own}"
+
+
+def recipe_call(recipe: dict[str, Any]) -> str:
+    """The recipe, where it differs from the default one."""
+    given = []
+    for entry in fields(Recipe):
+        value = recipe.get(entry.name, entry.default)
+        default = list(entry.default) if isinstance(entry.default, tuple) else entry.default
+        if value != default or entry.name in ("epochs", "learning_rate"):
+            given.append(f"{entry.name}={_value(value)}")
+    return f"mixupmp.Recipe({', '.join(given)})"
+
+
+def network_call(network: Any) -> str:
+    """A network by its import path and arguments; the user's own factory by its name."""
+    if isinstance(network, dict) and network.get("type") == "Network":
+        return f"mixupmp.networks.Network({network['path']!r}, {network['arguments']!r})"
+    return f"...  # your own: {network}"
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key != "type"} if isinstance(value, dict) else {}
+
+
+def _value(value: Any) -> str:
+    return "float('inf')" if value == "inf" else repr(value)
