@@ -196,8 +196,9 @@ class MemberFit:
         )
 
     def weights(self) -> dict[str, Tensor]:
-        """The network's parameters and buffers, on the CPU in plain memory order."""
-        return {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
+        """The network's parameters and buffers, on the CPU in plain memory order; copies, so tied ones are two."""
+        plain = torch.contiguous_format
+        return {n: value.detach().cpu().clone(memory_format=plain) for n, value in self.network.state_dict().items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Everything needed to go on: tensors, and text."""
