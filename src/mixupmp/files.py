@@ -21,6 +21,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     A temporary file beside it, flushed to disk, renamed over it; then the folder is flushed, so that the name is
     there after a power cut too.
     """
+    try:
+        _write_and_rename(path, content)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BadRun(
+            f"{path} could not be written: {reason}. What was written before is whole: make room, then resume."
+        ) from error
+
+
+def _write_and_rename(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -148,9 +148,7 @@ def _collect(ray: Any, job: Job, waiting: dict[Any, int], board: Any) -> list[Fi
         if job.stop() and not told:
             told = True
             ray.get(board.stop.remote())
-            for reference in [r for r in waiting if not _started(ray, r)]:
-                ray.cancel(reference)
-    if interrupted or (told and len(finished) < len(job.members)):
+    if interrupted:
         raise Interrupted
     return [finished[member] for member in job.members]
 

@@ -1,0 +1,75 @@
+"""Real runs in real processes, for the tests that kill them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
+from mixupmp.data import load
+from mixupmp.files import sha256
+from mixupmp.fit.plan import Plan
+
+SCRIPT = """
+import sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {here!r})
+import runs
+from mixupmp.fit import Every, FitInterrupted, fit
+try:
+    fit(runs.plan({kind!r}), engine={engine!r}, run={folder!r}, resume=True, every=Every(epochs=1), progress=runs.Loud())
+except FitInterrupted as stopped:
+    print(stopped, file=sys.stderr)
+    sys.exit(stopped.code)
+"""
+
+
+class Loud:
+    """Says on standard output when the first step has been made, so that a test knows when to kill."""
+
+    said = False
+
+    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+        if not self.said:
+            self.said = True
+            print("moving", flush=True)
+
+    def finished(self, summary: object) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+def plan(kind: str) -> Plan:
+    """Small fits that take a second or two: a CNN with Mixup, one of its kind that is longer, an MLP."""
+    digits = load("digits")
+    digits = digits.with_train(digits.train.take(torch.arange(256)))
+    if kind == "mlp":
+        return plan_for(digits, mixup_mp(1.0, 1.0, 3), "mlp", Recipe(epochs=60, batch_size=32, learning_rate=0.02))
+    epochs = {"cnn": 12, "long": 400}[kind]
+    method = mixup_mp(1.0, 1.0, 2) if kind == "cnn" else deep_ensemble(2)
+    return plan_for(digits, method, "cnn", Recipe(epochs=epochs, batch_size=32, learning_rate=0.02))
+
+
+def start(folder: Path, kind: str = "cnn", engine: str = "inline") -> subprocess.Popen[str]:
+    """Start, or go on with, a run in a process of its own."""
+    script = SCRIPT.format(here=str(Path(__file__).parent), kind=kind, engine=engine, folder=str(folder))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def wait_until_moving(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == "moving\n", f"{line!r}; {process.stderr and process.stderr.read()}"
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The hash of each finished member's weights."""
+    return {file.name: sha256(file) for file in sorted((folder / "members").glob("*.safetensors"))}
