@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from mixupmp.errors import check
+from mixupmp.errors import check, number, whole
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "optimiser": ("sgd", "adamw"),
+    "schedule": ("constant", "steps", "one-cycle", "cosine"),
+    "precision": ("float32", "bfloat16", "float16"),
+}
+_NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "learning_rate": ("positive and finite", lambda value: 0 < value < inf),
+    "momentum": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "weight_decay": ("zero or more, and finite", lambda value: 0 <= value < inf),
+    "factor": ("positive and finite", lambda value: 0 < value < inf),
+    "warm_up": ("in (0, 1)", lambda value: 0 < value < 1),
+}
 
 
 @dataclass(frozen=True)
@@ -38,19 +51,13 @@ class Recipe:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "threads"):
-            check(_whole(getattr(self, name)), name, getattr(self, name), "a whole number, at least 1")
-        for name in ("batch_size", "pseudo_batch_size"):
+        self._check_counts()
+        self._check_numbers()
+        for name, known in _CHOICES.items():
             value = getattr(self, name)
-            check(value is None or _whole(value), name, value, "a whole number, at least 1, or None")
-        check(self.batch_size != 1, "batch_size", 1, "at least 2", "One row cannot be mixed or batch-normalised.")
-        check(self.optimiser in ("sgd", "adamw"), "optimiser", self.optimiser, "'sgd' or 'adamw'")
-        check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
-        check(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
-        check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "zero or more")
-        schedules = ("constant", "steps", "one-cycle", "cosine")
-        check(self.schedule in schedules, "schedule", self.schedule, f"one of {', '.join(schedules)}")
-        check(0 < self.warm_up < 1, "warm_up", self.warm_up, "in (0, 1)")
+            check(value in known, name, value, f"one of {', '.join(map(str, known))}")
+        for name in ("nesterov", "compile"):
+            check(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         check(
             self.epochs_after_interpolation is None or self.schedule in ("constant", "steps"),
             "schedule",
@@ -58,9 +65,25 @@ class Recipe:
             "'constant' or 'steps' with epochs_after_interpolation",
             "The other schedules must know the number of steps beforehand.",
         )
-        precisions = ("float32", "bfloat16", "float16")
-        check(self.precision in precisions, "precision", self.precision, f"one of {', '.join(precisions)}")
         object.__setattr__(self, "milestones", tuple(self.milestones))
+
+    def _check_counts(self) -> None:
+        for name in ("epochs", "threads"):
+            check(whole(getattr(self, name)), name, getattr(self, name), "a whole number, at least 1")
+        for name in ("batch_size", "pseudo_batch_size"):
+            value = getattr(self, name)
+            check(value is None or whole(value), name, value, "a whole number, at least 1, or None")
+        check(self.batch_size != 1, "batch_size", 1, "at least 2", "One row cannot be mixed or batch-normalised.")
+        after = self.epochs_after_interpolation
+        must = "a whole number, zero or more, or None"
+        check(after is None or whole(after, 0), "epochs_after_interpolation", after, must)
+        listed = isinstance(self.milestones, list | tuple) and all(whole(epoch, 0) for epoch in self.milestones)
+        check(listed, "milestones", self.milestones, "a list of epochs, whole numbers")
+
+    def _check_numbers(self) -> None:
+        for name, (must, allowed) in _NUMBERS.items():
+            value = getattr(self, name)
+            check(number(value) and allowed(value), name, value, must)
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate at this step. A function of the step alone, so a resume needs no schedule state."""
@@ -130,7 +153,3 @@ def paper_bootstrap() -> Recipe:
 
 def _fall(share: float) -> float:
     return 0.5 * (1 + cos(pi * min(max(share, 0.0), 1.0)))
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
