@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mixupmp.data import find_corrupted, read_corrupted
-from mixupmp.data.cifar_c import PUBLISHED
+from mixupmp.data import CORRUPTIONS, find_corrupted, read_corrupted
 from mixupmp.errors import BadData, DataNotFound, InvalidArgument
 
 RNG = np.random.default_rng(0)
@@ -13,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 def published(folder, images, labels):
     folder.mkdir(parents=True)
-    for name in PUBLISHED:
+    for name in CORRUPTIONS:
         np.save(folder / f"{name}.npy", images)
     np.save(folder / "labels.npy", labels)
     return folder

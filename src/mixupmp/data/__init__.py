@@ -6,23 +6,33 @@ import os
 from pathlib import Path
 
 from mixupmp.data import arrays, cifar, idx, image_folder, tables
-from mixupmp.data.cifar_c import find_corrupted, read_corrupted
+from mixupmp.data.cifar_c import corrupted, find_corrupted, read_corrupted
 from mixupmp.data.clusters import clusters
+from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_grey
+from mixupmp.data.corruptions.sheet import contact_sheet
+from mixupmp.data.corruptions.write import write_corrupted
 from mixupmp.data.digits import digits
 from mixupmp.data.rows import Dataset, Rows, Standardise, split
 from mixupmp.data.sources import file_in
 from mixupmp.errors import BadData, DataNotFound, UnknownName, check
 
 __all__ = [
+    "CORRUPTIONS",
     "DATASETS",
+    "SEVERITIES",
     "Dataset",
     "Rows",
     "Standardise",
+    "contact_sheet",
+    "corrupt",
+    "corrupted",
     "find_corrupted",
     "load",
     "load_path",
     "read_corrupted",
     "split",
+    "unchanged_for_grey",
+    "write_corrupted",
 ]
 
 # Those that need no files first; the others take (root, download).

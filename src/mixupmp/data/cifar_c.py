@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from mixupmp.data.arrays import as_inputs
+from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from mixupmp.data.corruptions.write import made_from
 from mixupmp.data.download import Remote
-from mixupmp.data.rows import Rows
+from mixupmp.data.rows import Dataset, Rows
 from mixupmp.data.sources import Source, locate
-from mixupmp.errors import BadData, DataNotFound, check
-
-SEVERITIES = (1, 2, 3, 4, 5)
-PUBLISHED = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise",
-    "gaussian_blur", "glass_blur", "defocus_blur", "motion_blur", "zoom_blur",
-    "fog", "frost", "snow", "spatter",
-    "contrast", "brightness", "saturate", "jpeg_compression", "pixelate", "elastic_transform",
-)  # fmt: skip
+from mixupmp.errors import BadData, DataNotFound, UnknownName, check
 
 
 def _source(folders: tuple[str, ...], page: str = "", remotes: tuple[Remote, ...] = ()) -> Source:
-    files = (*(f"{name}.npy" for name in PUBLISHED), "labels.npy")
+    files = (*(f"{name}.npy" for name in CORRUPTIONS), "labels.npy")
     return Source(folders[0], page, folders, files, remotes)
 
 
@@ -40,21 +35,44 @@ CIFAR10_C = _zenodo("CIFAR-10-C", 2535967, "56bf5dcef84df0e2308c6dcbcbbd8499")
 CIFAR100_C = _zenodo("CIFAR-100-C", 3555552, "11f0ed0f1191edbf9fa23466ae6021d3")
 
 
-def find_corrupted(dataset: str, root: str | os.PathLike[str] | None = None, download: bool = False) -> Path | None:
+def find_corrupted(
+    dataset: str, root: str | os.PathLike[str] | None = None, download: bool = False, name: str | None = None
+) -> Path | None:
     """The folder with a dataset's corrupted test set in the published layout, or None where there is none.
 
     For CIFAR these are the published files (2.9 GB, downloaded only where that is asked for); for any dataset a
-    folder ROOT/<name>-c written by `write_corrupted` is found as well.
+    folder ROOT/<name>-c written by `write_corrupted` is found as well. All 19 files must be there, or the one that
+    `name` names.
     """
     published = {"cifar10": CIFAR10_C, "cifar100": CIFAR100_C}.get(dataset)
     if published is not None and download:
         return locate(published, root, download)
     for source in filter(None, (published, _source((f"{dataset}-c", f"{dataset}-C")))):
         try:
-            return locate(source, root)
+            return locate(source if name is None else replace(source, files=(f"{name}.npy", "labels.npy")), root)
         except DataNotFound:
             continue
     return None
+
+
+def corrupted(
+    dataset: Dataset, name: str, severity: int, root: str | os.PathLike[str] | None = None, seed: int = 0
+) -> Rows:
+    """The test rows of a dataset under one corruption at one severity.
+
+    Published files are used where they are, with the labels that lie beside them; so is a copy written by
+    `write_corrupted`, if it was made from these very rows with this seed. Otherwise the rows are made here.
+    """
+    if name not in CORRUPTIONS:
+        raise UnknownName("corruption", name, CORRUPTIONS)
+    folder = find_corrupted(dataset.name, root, name=name)
+    if folder is None or not made_from(folder, dataset, seed):
+        return Rows(corrupt(dataset.test.inputs, name, severity, seed), dataset.test.labels, dataset.test.weights)
+    rows = read_corrupted(folder, name, severity).checked(len(dataset.classes), f"{folder / name}.npy")
+    if rows.inputs.shape[1:] != dataset.test.inputs.shape[1:]:
+        ours, theirs = tuple(dataset.test.inputs.shape[1:]), tuple(rows.inputs.shape[1:])
+        raise BadData(f"{folder / name}.npy has images of shape {theirs}, but {dataset.name} has {ours}.")
+    return rows
 
 
 def read_corrupted(folder: Path, name: str, severity: int) -> Rows:

@@ -157,8 +157,7 @@ def split(rows: Rows, fraction: float, seed: int = 0) -> tuple[Rows, Rows]:
     order = torch.randperm(len(rows), generator=generator)
     # A row's place within its class, over the size of the class: sorting by it deals the classes out evenly.
     labels = rows.labels[order]
-    # torch leaves `unique` untyped.
-    _, inverse, counts = labels.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
+    _, inverse, counts = labels.unique(return_inverse=True, return_counts=True)
     must = f"such that each side gets a row and every class keeps one ({len(rows)} rows, {len(counts)} classes)"
     check(0 < wanted <= len(rows) - len(counts), "fraction", fraction, must)
     by_class = torch.argsort(inverse, stable=True)
