@@ -1,0 +1,310 @@
+"""r and alpha chosen on validation rows, as the paper advises, with the deep ensemble always among the candidates.
+
+Candidates are compared on rows that none of them was fitted to: a validation split or k folds. The budget goes by
+successive halving over *members*: every candidate is judged by one member first, and the better half by twice as many,
+up to the whole ensemble. A member depends on (seed, number) alone, so what a small ensemble trained is part of the
+larger one, and nothing is trained twice. Halving over epochs would be cheaper and wrong: a network stopped early is not
+over-confident yet, and would vote for r = 0.
+
+The choice leans to r = 0 by the one-standard-error rule (Breiman et al. 1984): of the candidates that cannot be told
+from the best one, the smallest r wins. So where Mixup does not pay, the answer is the deep ensemble.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mixupmp.base_measures import Mixup
+from mixupmp.data.rows import Rows, split
+from mixupmp.errors import InvalidArgument, MissingExtra, check
+from mixupmp.fit import AllDiverged, Engine, fit
+from mixupmp.fit.plan import Plan
+from mixupmp.loss import Categorical
+from mixupmp.metrics.checks import TINY
+from mixupmp.metrics.regression import mixture_crps, mixture_nll
+from mixupmp.seeds import generator
+
+RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, inf)
+ALPHAS = (0.2, 1.0, 2.0)
+CRITERIA = ("nll", "brier", "error", "crps")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is tried, on which rows it is judged, and how the budget is spent."""
+
+    ratios: tuple[float, ...] = RATIOS  # 0 and infinity are always added
+    alphas: tuple[float, ...] = ALPHAS
+    validation: float | int = 0.2  # a share of the rows; a whole number from 2: that many folds
+    criterion: Literal["nll", "brier", "error", "crps"] = "nll"
+    halving: bool = True  # False: every candidate gets all members
+    standard_errors: float = 1.0  # how far from the best score a smaller r may lie and still win
+
+    def __post_init__(self) -> None:
+        check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
+        check(len(self.alphas) > 0 and all(0 < a < inf for a in self.alphas), "alphas", self.alphas, "positive numbers")
+        whole = isinstance(self.validation, int) and self.validation >= 2
+        must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
+        check(whole or 0 < self.validation < 1, "validation", self.validation, must)
+        check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
+        check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
+
+    def candidates(self) -> list[Candidate]:
+        """Every pair to be tried, r = 0 first and r = infinity next. Without blends there is no alpha: r = 0 is one."""
+        blended = sorted({float(r) for r in self.ratios} - {0.0, inf})
+        return [Candidate(0.0)] + [Candidate(r, a) for r in (inf, *blended) for a in self.alphas]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One ratio with one alpha; at ratio 0 there is none."""
+
+    ratio: float
+    alpha: float | None = None
+
+    def applied(self, plan: Plan) -> Plan:
+        """The plan with this ratio and this Mixup as base measure."""
+        base = None if self.alpha is None or self.ratio == 0 else Mixup(self.alpha)
+        predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
+        return replace(plan, method=replace(plan.method, predictive=predictive))
+
+    def __str__(self) -> str:
+        return f"r={self.ratio:g}" + ("" if self.alpha is None else f", alpha={self.alpha:g}")
+
+
+@dataclass
+class Tried:
+    """A candidate and what was seen of it."""
+
+    candidate: Candidate
+    members: int = 0  # networks trained in each fold
+    score: float = inf  # of all of them together; lower is better
+    scores: dict[int, float] = field(default_factory=dict)  # by number of members: its way through the halving
+    losses: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)  # (validation rows,)
+    # Against the deep ensemble, row by row: mean difference and its standard error; negative is better.
+    difference: float = 0.0
+    standard_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The candidate that was chosen, and the curve that says why."""
+
+    chosen: Candidate
+    curve: tuple[Tried, ...]  # by ratio, then alpha
+    criterion: str
+    rows: int  # on which the candidates were judged
+    member_fits: int
+    seconds: float
+
+    def table(self) -> str:
+        """The curve as a Markdown table."""
+        lines = [f"| r | alpha | members | {self.criterion} | against r=0 | |", "|---:|---:|---:|---:|---:|---|"]
+        for tried in self.curve:
+            candidate = tried.candidate
+            alpha = "" if candidate.alpha is None else f"{candidate.alpha:g}"
+            against = "" if candidate.ratio == 0 else f"{tried.difference:+.4f} ± {tried.standard_error:.4f}"
+            mark = "chosen" if candidate == self.chosen else ""
+            lines.append(
+                f"| {candidate.ratio:g} | {alpha} | {tried.members} | {tried.score:.4f} | {against} | {mark} |"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Itself as plain JSON."""
+        curve = [
+            {
+                "ratio": _plain(tried.candidate.ratio), "alpha": tried.candidate.alpha, "members": tried.members,
+                "score": _plain(tried.score), "scores": {str(k): _plain(v) for k, v in tried.scores.items()},
+                "difference": _plain(tried.difference), "standard_error": _plain(tried.standard_error),
+            }
+            for tried in self.curve
+        ]  # fmt: skip
+        return {
+            "ratio": _plain(self.chosen.ratio), "alpha": self.chosen.alpha, "criterion": self.criterion,
+            "rows": self.rows, "member_fits": self.member_fits, "seconds": round(self.seconds, 1), "curve": curve,
+        }  # fmt: skip
+
+
+def select(
+    plan: Plan, search: Search | None = None, *, engine: Engine = "auto", say: Callable[[str], None] | None = None
+) -> Selection:
+    """Choose r and alpha for this plan, whose own are of no matter. Fit `selection.chosen.applied(plan)` afterwards.
+
+    The plan's training rows are split as the search says; its seed decides the split and every member.
+    """
+    search = search or Search()
+    if not isinstance(plan.train, Rows):
+        raise InvalidArgument("plan", type(plan.train).__name__, "a plan with its training rows in memory, to split")
+    categorical = isinstance(plan.task.likelihood, Categorical)
+    known = ("nll", "brier", "error") if categorical else ("nll", "crps")
+    check(search.criterion in known, "criterion", search.criterion, f"one of {', '.join(known)} for this likelihood")
+    started = time.perf_counter()
+    folds = [replace(plan, train=train, validation=None) for train, _ in _folds(plan, search)]
+    judge = _Judge(folds, [held for _, held in _folds(plan, search)], search.criterion, engine)
+    ways = [_Way(candidate, judge) for candidate in search.candidates()]
+    networks = plan.method.sampler.networks
+    (_halve if search.halving and networks > 1 else _all_members)(ways, networks, say or (lambda text: None))
+    curve = sorted((way.tried for way in ways), key=lambda t: (t.candidate.ratio, t.candidate.alpha or 0.0))
+    _compare(curve, judge)
+    chosen = _choose(curve, judge, networks, search.standard_errors)
+    fits = sum(tried.members for tried in curve) * len(folds)
+    return Selection(chosen, tuple(curve), search.criterion, judge.rows, fits, time.perf_counter() - started)
+
+
+def _folds(plan: Plan, search: Search) -> Iterator[tuple[Rows, Rows]]:
+    """(training, held-out) rows; stratified where labels are classes."""
+    rows = plan.train
+    assert isinstance(rows, Rows)
+    categorical = isinstance(plan.task.likelihood, Categorical)
+    if isinstance(search.validation, float) and categorical:
+        yield split(rows, search.validation, plan.seed)
+        return
+    order = torch.randperm(len(rows), generator=generator(plan.seed, "folds"))
+    if isinstance(search.validation, float):
+        held = max(1, round(search.validation * len(rows)))
+        yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
+        return
+    check(search.validation <= len(rows), "validation", search.validation, f"at most the {len(rows)} rows")
+    if categorical:  # dealt out class by class, each fold has its share of every class
+        order = order[torch.argsort(rows.labels[order], stable=True)]
+    fold = torch.empty(len(rows), dtype=torch.int64)
+    fold[order] = torch.arange(len(rows)) % search.validation
+    for number in range(search.validation):
+        yield rows.take((fold != number).nonzero().squeeze(1)), rows.take((fold == number).nonzero().squeeze(1))
+
+
+class _Judge:
+    """Trains members on the training side of each fold and scores them on the other."""
+
+    def __init__(self, folds: list[Plan], held: list[Rows], criterion: str, engine: Engine) -> None:
+        self.folds, self.held, self.criterion, self.engine = folds, held, criterion, engine
+        self.rows = sum(map(len, held))
+        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in held]
+        self.weights = torch.cat(weights).double()
+
+    def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> Tensor | None:
+        """What these members say about the fold's held-out rows; None where all of them diverged."""
+        plan = candidate.applied(self.folds[fold])
+        try:
+            posterior = fit(plan, engine=self.engine, members=members)
+        except AllDiverged:
+            return None
+        return posterior.member_outputs(self.held[fold].inputs).cpu()
+
+    def losses(self, outputs: Tensor, fold: int) -> Tensor:
+        """The loss of each held-out row of the fold, for (members, rows, outputs)."""
+        labels = self.held[fold].labels
+        if self.criterion == "crps" or not isinstance(self.folds[fold].task.likelihood, Categorical):
+            means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
+            measure = mixture_crps if self.criterion == "crps" else mixture_nll
+            return measure(means, deviations, labels.double())
+        probabilities = outputs.double().softmax(-1).mean(0)
+        if self.criterion == "error":
+            return (probabilities.argmax(1) != labels).double()
+        if self.criterion == "brier":
+            return (probabilities - functional.one_hot(labels, probabilities.shape[1])).square().sum(1)
+        return -probabilities.gather(1, labels[:, None]).squeeze(1).clamp(min=TINY).log()
+
+    def mean(self, losses: Tensor) -> float:
+        return float((losses * self.weights).sum() / self.weights.sum())
+
+    def difference(self, losses: Tensor, others: Tensor) -> tuple[float, float]:
+        """The mean difference of two candidates' losses on the same rows, and its standard error."""
+        differences = losses - others
+        mean = self.mean(differences)
+        share = self.weights / self.weights.sum()
+        return mean, float((share * (differences - mean)).square().sum().sqrt())
+
+
+class _Way:
+    """A candidate's way through the search: its members so far."""
+
+    def __init__(self, candidate: Candidate, judge: _Judge) -> None:
+        self.tried, self.judge = Tried(candidate), judge
+        self.outputs: list[list[Tensor]] = [[] for _ in judge.folds]
+
+    def advance(self, members: int) -> float:
+        """Train up to this many members, and return their score together."""
+        new = list(range(self.tried.members, members))
+        for fold, outputs in enumerate(self.outputs):
+            found = self.judge.outputs(self.tried.candidate, fold, new)
+            if found is not None:
+                outputs.append(found)
+        self.tried.members = members
+        if all(self.outputs):
+            losses = [self.judge.losses(torch.cat(outputs), fold) for fold, outputs in enumerate(self.outputs)]
+            self.tried.losses = torch.cat(losses)
+            self.tried.score = self.judge.mean(self.tried.losses)
+        self.tried.scores[members] = self.tried.score
+        return self.tried.score
+
+
+def _all_members(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
+    for way in ways:
+        score = way.advance(networks)
+        say(f"{way.tried.candidate}: {networks} members, score {score:.4f}")
+
+
+def _halve(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
+    """Optuna's asynchronous successive halving, with members for its resource. r = 0 is never pruned."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtra("optuna", "select", "Choosing r by successive halving") from error
+
+    rungs = sorted({min(2**k, networks) for k in range(networks.bit_length() + 1)})
+
+    def objective(trial: Any) -> float:
+        way = ways[trial.suggest_int("candidate", 0, len(ways) - 1)]
+        for members in rungs:
+            score = way.advance(members)
+            say(f"{way.tried.candidate}: {members} members, score {score:.4f}")
+            trial.report(score if isfinite(score) else 1e30, members)
+            if way.tried.candidate.ratio != 0 and trial.should_prune():
+                raise optuna.TrialPruned
+        return score if isfinite(score) else 1e30
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+        study = optuna.create_study(direction="minimize", pruner=pruner)
+        for number in range(len(ways)):
+            study.enqueue_trial({"candidate": number})
+        study.optimize(objective, n_trials=len(ways))
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _compare(curve: list[Tried], judge: _Judge) -> None:
+    ensemble = curve[0].losses
+    for tried in curve[1:]:
+        if len(tried.losses) and len(ensemble):
+            tried.difference, tried.standard_error = judge.difference(tried.losses, ensemble)
+
+
+def _choose(curve: list[Tried], judge: _Judge, networks: int, standard_errors: float) -> Candidate:
+    """The smallest r of those that cannot be told from the best; among equal r the better score."""
+    complete = [tried for tried in curve if tried.members == networks and isfinite(tried.score)]
+    if not complete:
+        raise AllDiverged("no candidate kept a finite loss: lower the learning rate.")
+    best = min(complete, key=lambda tried: tried.score)
+    near = []
+    for tried in complete:
+        mean, error = judge.difference(tried.losses, best.losses)
+        if mean <= standard_errors * error:
+            near.append(tried)
+    return min(near, key=lambda tried: (tried.candidate.ratio, tried.score)).candidate
+
+
+def _plain(value: float) -> float | str:
+    return value if isfinite(value) else str(value)
