@@ -21,8 +21,9 @@ torch.set_num_threads(1)
 sys.path.insert(0, {here!r})
 import runs
 from mixupmp.fit import Every, FitInterrupted, fit
+every, loud = Every(epochs=1), runs.Loud()
 try:
-    fit(runs.plan({kind!r}), engine={engine!r}, run={folder!r}, resume=True, every=Every(epochs=1), progress=runs.Loud())
+    fit(runs.plan({kind!r}), engine={engine!r}, run={folder!r}, resume=True, every=every, progress=loud)
 except FitInterrupted as stopped:
     print(stopped, file=sys.stderr)
     sys.exit(stopped.code)
@@ -45,13 +46,13 @@ class Loud:
 
 
 def plan(kind: str) -> Plan:
-    """Small fits that take a second or two: a CNN with Mixup, one of its kind that is longer, an MLP."""
+    """Small fits that take a second or two: CNNs with Mixup, a longer one without, an MLP."""
     digits = load("digits")
     digits = digits.with_train(digits.train.take(torch.arange(256)))
     if kind == "mlp":
         return plan_for(digits, mixup_mp(1.0, 1.0, 3), "mlp", Recipe(epochs=60, batch_size=32, learning_rate=0.02))
-    epochs = {"cnn": 12, "long": 400}[kind]
-    method = mixup_mp(1.0, 1.0, 2) if kind == "cnn" else deep_ensemble(2)
+    epochs = {"cnn": 12, "four": 60, "long": 400}[kind]
+    method = {"cnn": mixup_mp(1.0, 1.0, 2), "four": mixup_mp(1.0, 1.0, 4), "long": deep_ensemble(2)}[kind]
     return plan_for(digits, method, "cnn", Recipe(epochs=epochs, batch_size=32, learning_rate=0.02))
 
 

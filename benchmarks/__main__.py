@@ -1,0 +1,81 @@
+"""`make bench`: every row is a ratio measured in one run, interleaved, best of several; also written as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks import training, using
+from benchmarks.timing import Row
+from mixupmp import __version__
+
+ALL = {
+    "cnn-epoch": training.cnn_epoch,
+    "clusters": training.clusters,
+    "wide-resnet": training.wide_resnet,
+    "augmentation": using.augmentation,
+    "prediction": using.prediction,
+    "metrics": using.metrics,
+    "more-members": training.more_members,
+    "checkpointing": training.checkpointing,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller work, under two minutes; noisier")
+    parser.add_argument("--only", nargs="+", choices=ALL, default=list(ALL), help="some of the rows")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.json"), help="where the JSON goes")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    ) as progress:  # fmt: skip
+        task = progress.add_task("benchmarks", total=len(options.only))
+        for name in options.only:
+            progress.update(task, description=name)
+            rows += ALL[name](options.quick)
+            progress.advance(task)
+    Console().print(_table(rows))
+    options.out.write_text(json.dumps(_report(rows, options.quick), indent=2) + "\n")
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table("work", "against", "ours", "theirs", "ratio", "goal", title="measured in one run, best of several")
+    for row in rows:
+        mark = "[green]" if row.reached else "[red]"
+        unit = (lambda v: f"{v / 1e9:.0f} GFLOP/s") if "FLOP/s" in row.work else _seconds
+        ours, theirs = (row.theirs, row.ours) if "FLOP/s" in row.work else (row.ours, row.theirs)
+        ratio = f"{row.ratio:.0%}" if "FLOP/s" in row.work else f"{row.ratio:.2f}x"
+        table.add_row(row.work, row.against, unit(ours), unit(theirs), f"{mark}{ratio}", row.goal)
+    return table
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.2f} ms"
+
+
+def _report(rows: list[Row], quick: bool) -> dict[str, object]:
+    return {
+        "command": f"python -m benchmarks{' --quick' if quick else ''}",
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "load": os.getloadavg()},
+        "versions": {"mixupmp": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "rows": [{**vars(row), "ratio": row.ratio, "reached": row.reached} for row in rows],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Rows about training: the CNN's epoch, the 2-D figure, Wide-ResNet, more members, checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.timing import Row, gemm_peak, interleaved, on_threads
+from benchmarks.usual import PlainCNN, mixup_member_epoch, with_blends
+from mixupmp import Dataset, Every, Recipe, Rows, Standardise, deep_ensemble, fit, mixup_mp, plan_for
+from mixupmp.data import load
+from mixupmp.fit.processes import _idle
+from mixupmp.networks import named
+from mixupmp.recipe import paper_clusters
+
+
+def images(rows: int, shape: tuple[int, int, int]) -> Dataset:
+    """Random images of this size: how long a step takes does not depend on what is in them."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(256, (rows, *shape), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(10, (rows,), generator=generator)
+    scaling = Standardise((0.2860,) * shape[0], (0.3530,) * shape[0])
+    return Dataset("random", Rows(inputs, labels), Rows(inputs[:10], labels[:10]), tuple("0123456789"), scaling)
+
+
+ONE_EPOCH = Recipe(epochs=1, learning_rate=0.01, schedule="constant")
+
+
+def cnn_epoch(quick: bool) -> Iterator[Row]:
+    """MixupMP r=1, B=4, the CNN, one epoch of Fashion-MNIST-sized data; and its share of the machine's peak."""
+    data = images(6_000 if quick else 60_000, (1, 28, 28))
+    plan = plan_for(data, mixup_mp(1.0, 1.0, 4), "cnn", ONE_EPOCH)
+    network = PlainCNN()
+    optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    threads = torch.get_num_threads()
+
+    def usual() -> None:
+        mixup_member_epoch(data.train.inputs, data.train.labels, network, optimiser)
+
+    fit(dataclasses.replace(plan, train=data.train.take(torch.arange(256))), engine="processes")  # workers are up
+    ours, theirs = interleaved(2 if quick else 3, lambda: fit(plan, engine="processes"), on_threads(2, usual))
+    torch.set_num_threads(threads)
+    yield Row(
+        "MixupMP r=1, B=4, CNN, one epoch of 28x28 images",
+        "members one after another, DataLoader of 4 workers, PIL",
+        ours, 4 * theirs, "5x, aim for 6x", at_least=5,
+        details={"rows": len(data.train), "seconds a member-epoch, usual": theirs},
+    )  # fmt: skip
+    peak = gemm_peak(2)
+    achieved = 4 * _step_flops() * (len(data.train) / 128) / ours
+    yield Row(
+        "the same, achieved FLOP/s", "the machine's 2-thread GEMM peak", peak, achieved, "40%", at_least=0.4,
+        details={"achieved GFLOP/s": achieved / 1e9, "peak GFLOP/s": peak / 1e9},
+    )  # fmt: skip
+
+
+def _step_flops() -> int:
+    """Of one step of 128 + 128 rows, forward and backward, as the plain network defines it."""
+    counter = FlopCounterMode(display=False)
+    inputs = torch.randn(256, 1, 28, 28)
+    with counter:
+        functional.cross_entropy(PlainCNN()(inputs), torch.zeros(256, dtype=torch.long)).backward()
+    return int(counter.get_total_flops())
+
+
+def clusters(quick: bool) -> Iterator[Row]:
+    """The 2-D figure: B=10, MLP [16, 32, 16], 870 + 870 rows, full-batch steps."""
+    data, steps = load("clusters"), 200 if quick else 1_000
+    recipe = dataclasses.replace(paper_clusters(), epochs=steps)
+    plan = plan_for(data, mixup_mp(1.0, 1.0, 10), "mlp", recipe)
+    inputs, targets = data.train.inputs, functional.one_hot(data.train.labels, 5).float()
+    networks = [named("mlp", (2,), 5)() for _ in range(10)]
+    optimisers = [torch.optim.SGD(network.parameters(), 0.5) for network in networks]
+
+    def plain() -> None:
+        for network, optimiser in zip(networks, optimisers, strict=True):
+            for _ in range(steps):
+                rows, mixed = with_blends(inputs, targets)
+                optimiser.zero_grad()
+                functional.cross_entropy(network(rows), mixed).backward()
+                optimiser.step()
+
+    ours, theirs = interleaved(2 if quick else 3, lambda: fit(plan, engine="vectorised"), on_threads(1, plain))
+    yield Row(
+        f"2-D figure: B=10, MLP, 870+870 rows, {steps} full-batch steps",
+        "a plain loop over members, one thread", ours, theirs, "10x", at_least=10,
+        details={"milliseconds a step of ten members": 1e3 * ours / steps},
+    )  # fmt: skip
+
+
+def wide_resnet(quick: bool) -> Iterator[Row]:
+    """Wide-ResNet 16-2, B=2, batches of 64 + 64."""
+    steps = 3 if quick else 20
+    data = images(64 * steps, (3, 32, 32))
+    recipe = dataclasses.replace(ONE_EPOCH, batch_size=64)
+    plan = plan_for(data, mixup_mp(1.0, 1.0, 2), "wrn-16-2", recipe)
+    networks = [named("wrn-16-2", (3, 32, 32), 10)() for _ in range(2)]
+    optimisers = [torch.optim.SGD(n.parameters(), 0.01, momentum=0.9, weight_decay=5e-4) for n in networks]
+    inputs = data.standardise(data.train.inputs)
+    targets = functional.one_hot(data.train.labels, 10).float()
+
+    def plain() -> None:
+        for network, optimiser in zip(networks, optimisers, strict=True):
+            for rows, classes in zip(inputs.split(64), targets.split(64), strict=True):
+                blended, mixed = with_blends(rows, classes)
+                optimiser.zero_grad()
+                functional.cross_entropy(network(blended), mixed).backward()
+                optimiser.step()
+
+    ours, theirs = interleaved(2, lambda: fit(plan, engine="processes"), on_threads(2, plain))
+    yield Row(
+        f"Wide-ResNet 16-2, B=2, batch 64+64, {steps} steps", "the same network in a plain loop on 2 threads",
+        ours, theirs, "1.3x", at_least=1.3,
+    )  # fmt: skip
+
+
+def more_members(quick: bool) -> Iterator[Row]:
+    """B=8 against B=4: time, and the memory of the workers."""
+    data = images(3_000 if quick else 12_000, (1, 28, 28))
+    plans = [plan_for(data, mixup_mp(1.0, 1.0, members), "cnn", ONE_EPOCH) for members in (8, 4)]
+    memory: dict[str, int] = {}
+
+    def eight() -> None:
+        fit(plans[0], engine="processes")
+        memory["8"] = _workers_memory()
+
+    def four() -> None:
+        fit(plans[1], engine="processes")
+        memory["4"] = _workers_memory()
+
+    four()
+    many, few = interleaved(2 if quick else 3, eight, four)
+    yield Row(
+        "cost of members: B=8", "B=4, same engine", many, few, "at most 2.1x", at_most=2.1,
+        details={"workers' peak memory, MiB": {b: kib / 1024 for b, kib in memory.items()}},
+    )  # fmt: skip
+
+
+def _workers_memory() -> int:
+    """The sum of the idle workers' peak resident memory, in KiB."""
+    total = 0
+    for worker in _idle:
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        total += int(status.split("VmHWM:")[1].split()[0])
+    return total
+
+
+def checkpointing(quick: bool) -> Iterator[Row]:
+    """A checkpoint after every epoch against none."""
+    data = images(3_000 if quick else 12_000, (1, 28, 28))
+    plan = plan_for(data, deep_ensemble(1), "cnn", dataclasses.replace(ONE_EPOCH, epochs=3))
+
+    def run(every: Every) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            fit(plan, engine="inline", run=Path(scratch) / "run", every=every)
+
+    often, never = interleaved(
+        3 if quick else 5, lambda: run(Every(epochs=1, seconds=None)), lambda: run(Every(None, None))
+    )
+    yield Row(
+        "checkpointing after every epoch", "none", often, never, "at most 1.03x", at_most=1.03,
+        details={"rows an epoch": len(data.train)},
+    )  # fmt: skip

@@ -1,0 +1,79 @@
+"""What one would write otherwise: the pipelines that ours is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+
+class PlainCNN(nn.Module):
+    """The paper's CNN as it is usually written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
+        self.head = nn.Sequential(
+            nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)
+        )  # fmt: skip
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = functional.max_pool2d(functional.relu(self.first(inputs)), 2)
+        hidden = functional.max_pool2d(functional.relu(self.second(hidden)), 2)
+        return self.head(hidden.flatten(1))
+
+
+class PerImage(Dataset[tuple[Tensor, int]]):
+    """Images one by one: an array to a PIL image, to a tensor, normalised. What torchvision's datasets do."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images[:, 0].numpy(), labels.tolist()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = Image.fromarray(self.images[index])
+        values = torch.from_numpy(np.array(image, copy=True)).unsqueeze(0).to(torch.float32).div(255)
+        return values.sub(0.2860).div(0.3530), self.labels[index]
+
+
+def mixup_member_epoch(images: Tensor, labels: Tensor, network: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """One epoch of one MixupMP member, r = 1: DataLoader with 4 workers, blends beside the batch, mean loss."""
+    loader: DataLoader[Any] = DataLoader(PerImage(images, labels), batch_size=128, shuffle=True, num_workers=4)
+    for inputs, classes in loader:
+        targets = functional.one_hot(classes, 10).float()
+        inputs, targets = with_blends(inputs, targets)
+        optimiser.zero_grad()
+        functional.cross_entropy(network(inputs), targets).backward()
+        optimiser.step()
+
+
+def with_blends(inputs: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
+    """As many Mixup blends as there are rows, behind them."""
+    count = len(inputs)
+    share = torch.distributions.Beta(alpha, alpha).sample((count,))
+    first, second = torch.randint(count, (2, count))
+    wide = share.view(-1, *(1,) * (inputs.ndim - 1))
+    mixed = wide * inputs[first] + (1 - wide) * inputs[second]
+    mixed_targets = share[:, None] * targets[first] + (1 - share[:, None]) * targets[second]
+    return torch.cat([inputs, mixed]), torch.cat([targets, mixed_targets])
+
+
+def per_image_augmented(images: Tensor, mean: float, deviation: float) -> Iterator[Tensor]:
+    """Pad, crop and flip by PIL, one image at a time."""
+    for image in images.permute(0, 2, 3, 1).numpy():
+        padded = Image.new("RGB", (40, 40))
+        padded.paste(Image.fromarray(image), (4, 4))
+        left, top = torch.randint(9, (2,)).tolist()
+        cropped = padded.crop((left, top, left + 32, top + 32))
+        if torch.rand(()) < 0.5:
+            cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        values = torch.from_numpy(np.array(cropped)).permute(2, 0, 1).to(torch.float32).div(255)
+        yield values.sub(mean).div(deviation)
