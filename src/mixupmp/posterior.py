@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call, jvp, stack_module_state
 
 from mixupmp import seeds
@@ -72,12 +74,12 @@ class Posterior(ABC):
             network.to(device)
         return self
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def member_outputs(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
         """(members, rows, outputs): logits, or mean and log-variance in regression."""
         return torch.cat(list(self.stream_outputs(inputs, batch_size)), 1)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def stream_outputs(self, inputs: Tensor, batch_size: int = 512) -> Iterator[Tensor]:
         """Member outputs, a block of rows at a time, for inputs whose answers would not fit in memory."""
         self._check(inputs)
@@ -237,6 +239,10 @@ class LaplacePosterior(Posterior):
     ) -> None:
         super().__init__(networks, task, 1, notes)
         self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
+        with warnings.catch_warnings(), forward_ad.dual_level():
+            # torch loads its forward derivatives at their first use, by way of a part of itself that it calls deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
 
     @property
     def members(self) -> int:
@@ -260,10 +266,8 @@ class LaplacePosterior(Posterior):
             value, slope = jvp(outputs, (varying,), (change,))  # type: ignore[misc]
             return value + slope
 
-        with torch.inference_mode(False), torch.no_grad():
-            inputs = inputs.clone()
-            changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
-            return torch.stack([member(change) for change in changes])
+        changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
+        return torch.stack([member(change) for change in changes])
 
 
 def logits_of(outputs: Any) -> Tensor:
