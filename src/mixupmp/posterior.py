@@ -127,7 +127,8 @@ class EnsemblePosterior(Posterior):
         super().__init__(networks, task, wanted, notes)
         self._stacked: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._stackable = len({type(network) for network in self.networks}) == 1 and all(
-            type(module).__module__.startswith(("torch.nn", "mixupmp.")) for module in self.networks[0].modules()
+            type(module) in PLAIN_LAYERS or type(module).__module__.startswith("mixupmp.")
+            for module in self.networks[0].modules()
         )
 
     @property
@@ -155,6 +156,12 @@ class EnsemblePosterior(Posterior):
         return torch.vmap(one)(*self._stacked)
 
 
+# Layers whose operations torch.vmap knows how to batch; recurrent and attention layers are not among them.
+PLAIN_LAYERS = (
+    nn.Sequential, nn.Flatten, nn.Identity, nn.Linear, nn.Conv1d, nn.Conv2d, nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU,
+    nn.Tanh, nn.Sigmoid, nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm, nn.Dropout, nn.Dropout1d,
+    nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+)  # fmt: skip
 # Up to how many rows a vectorised call beats a loop over convolutional members (benchmarks/predict).
 VECTORISED_ROWS = 4
 
@@ -240,7 +247,7 @@ class LaplacePosterior(Posterior):
         super().__init__(networks, task, 1, notes)
         self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
         with warnings.catch_warnings(), forward_ad.dual_level():
-            # torch loads its forward derivatives at their first use, by way of a part of itself that it calls deprecated.
+            # torch loads its forward derivatives at their first use, through a part of itself that is deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
 
