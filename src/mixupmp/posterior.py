@@ -169,8 +169,9 @@ VECTORISED_ROWS = 4
 class DropoutPosterior(Posterior):
     """One network and a fixed dropout mask for each member.
 
-    A mask is drawn once for each member and dropout layer and shared by all rows, so a member is a function: the same
-    row gets the same answer in any batch, at any time. BatchNorm and everything else stay in evaluation mode.
+    A mask is drawn once for each member and place of dropout in the network and shared by all rows, so a member is a
+    function: the same row gets the same answer in any batch, at any time. BatchNorm and everything else stay in
+    evaluation mode.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class DropoutPosterior(Posterior):
         super().__init__(networks, task, 1, notes)
         self.masks, self.seed = members, seed
         self.layers = [module for module in self.networks[0].modules() if isinstance(module, DROPOUT_LAYERS)]
-        self._drawn: dict[tuple[int, int, torch.Size], Tensor] = {}
+        self._drawn: dict[tuple[int, int, int, torch.Size], Tensor] = {}
         others = [m for m in self.networks[0].modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
         if len(others) != len(self.layers):
             raise InvalidArgument("network", type(self.networks[0]).__name__, "without AlphaDropout for dropout masks")
@@ -202,17 +203,22 @@ class DropoutPosterior(Posterior):
                     hook.remove()
         return torch.stack(outputs)
 
-    def mask(self, member: int, layer: int, inputs: Tensor) -> Tensor:
-        """The mask of this member for this layer: zero with the layer's rate, 1/(1 - rate) otherwise."""
+    def mask(self, member: int, layer: int, inputs: Tensor, use: int = 0) -> Tensor:
+        """The mask of this member where this layer is used for the n-th time: zero with its rate, else 1/(1 - rate)."""
         shape = inputs.shape[1:]
         if isinstance(self.layers[layer], nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             shape = torch.Size((shape[0], *(1,) * (len(shape) - 1)))  # whole channels
-        key = (member, layer, shape)
+        key = (member, layer, use, shape)
         if key not in self._drawn:
             rate = float(self.layers[layer].p)
-            keep = torch.rand(shape, generator=seeds.generator(self.seed, member, "mask", layer)) >= rate
-            self._drawn[key] = keep.float().div_(1 - rate).to(inputs.device)
+            keep = torch.rand(shape, generator=seeds.generator(self.seed, member, "mask", layer, use)) >= rate
+            scale = 1 / (1 - rate) if rate < 1 else 0.0
+            self._drawn[key] = keep.float().mul_(scale).to(inputs.device)
         return self._drawn[key]
+
+    def to(self, device: torch.device | str) -> Posterior:
+        self._drawn.clear()
+        return super().to(device)
 
 
 DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -225,9 +231,11 @@ class _Masked:
     posterior: DropoutPosterior
     member: int
     layer: int
+    uses: int = 0  # a network may use one dropout layer in several places
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return inputs[0] * self.posterior.mask(self.member, self.layer, inputs[0])
+        self.uses += 1
+        return inputs[0] * self.posterior.mask(self.member, self.layer, inputs[0], self.uses - 1)
 
 
 class LaplacePosterior(Posterior):
