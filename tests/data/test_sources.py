@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import io
 import pickle
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -170,6 +171,26 @@ def test_a_download_that_fails_says_so_and_leaves_nothing(tmp_path, publisher, f
     assert base + name in str(caught.value)
     assert str(target) in str(caught.value)
     assert names(target) == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only(tmp_path, publisher, monkeypatch, capsys):
+    folder, address = publisher
+    content = bytes(3_000_000)
+    (folder / "zeros").write_bytes(content)
+    remote = Remote("zeros", md5(content), (address,))
+    fetch(remote, tmp_path / "quiet")
+    assert capsys.readouterr() == ("", "")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    fetch(remote, tmp_path / "shown")
+    assert "zeros" in terminal.getvalue()
+    assert "3.0/3.0 MB" in terminal.getvalue()
 
 
 def test_no_server_and_no_other_scheme(tmp_path):
