@@ -21,7 +21,7 @@ from mixupmp.calibration import Calibrator, Temperature, VectorScaling
 from mixupmp.errors import InvalidArgument, MissingExtra, MixupMPError
 from mixupmp.loss import Categorical
 from mixupmp.metrics.checks import TINY
-from mixupmp.posterior import DROPOUT_LAYERS, DropoutPosterior, LaplacePosterior, Posterior, logits_of
+from mixupmp.posterior import DropoutPosterior, LaplacePosterior, Posterior, logits_of
 from mixupmp.version import __version__
 
 CLASSIFIER_OUTPUTS = ("member_probabilities", "mean", "entropy", "mutual_information")
@@ -209,17 +209,16 @@ def _with_masks(posterior: DropoutPosterior, example: Tensor) -> nn.Module:
     network = posterior.networks[0]
     names = {id(module): name for name, module in network.named_modules()}
     for number, layer in enumerate(posterior.layers):
-        shapes = {shape for _, place, shape in posterior._drawn if place == number}
-        if len(shapes) != 1:
-            continue  # a layer that was never called has no mask; one of several shapes is refused below
-        shape = shapes.pop()
-        masks = torch.stack([posterior._drawn[member, number, shape] for member in range(posterior.members)])
+        places = {(use, shape) for _, drawn, use, shape in posterior._drawn if drawn == number}
+        if not places:
+            continue  # a layer that is never called has no mask
+        if len(places) > 1:
+            raise InvalidArgument("posterior", f"a network that uses {names[id(layer)]} {len(places)} times",
+                                  "one with a dropout layer of its own for each place")  # fmt: skip
+        use, shape = places.pop()
+        masks = torch.stack([posterior._drawn[member, number, use, shape] for member in range(posterior.members)])
         parent, _, child = names[id(layer)].rpartition(".")
         setattr(network.get_submodule(parent), child, _FixedMasks(masks[:, None]))
-    left = [m for m in network.modules() if isinstance(m, DROPOUT_LAYERS)]
-    called = {number for _, number, _ in posterior._drawn}
-    if any(posterior.layers[number] in left for number in called):
-        raise InvalidArgument("posterior", "MC dropout", "one whose dropout layers each see inputs of one shape")
     return _Masked(network, posterior.members)
 
 

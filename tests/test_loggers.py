@@ -1,0 +1,65 @@
+"""What a logger is told, in which order, and what TensorBoard then holds."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+from mixupmp import Dataset, Recipe, fit, mixup_mp, plan_for
+from mixupmp.estimator import MixupMPClassifier
+from mixupmp.loggers import TensorBoardLogger, log_posterior, logging_to
+from mixupmp.networks import MLP
+
+RECIPE = Recipe(epochs=3, batch_size=20, learning_rate=0.05)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+        self.logged: dict[str, dict[int, float]] = {}
+        self.results: dict[str, float] | None = None
+
+    def start(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        assert self.results is None
+        for name, value in values.items():
+            self.logged.setdefault(name, {})[step] = value
+
+    def finish(self, results: dict[str, float]) -> None:
+        self.results = results
+
+
+def test_losses_validation_and_disagreement_are_told(table: Dataset) -> None:
+    dataset, listener = table, Listener()
+    plan = plan_for(dataset, mixup_mp(members=2), lambda: MLP(4, 3, (8,)), RECIPE, validation=dataset.test)
+    with logging_to(listener, plan) as progress:
+        posterior = fit(plan, engine="inline", progress=progress)
+    log_posterior(listener, posterior, dataset.test)
+    json.dumps(listener.settings)
+    assert listener.settings["seed"] == 0
+    for member in (0, 1):
+        assert list(listener.logged[f"member {member}/epoch loss"]) == [3, 6, 9]
+        assert list(listener.logged[f"member {member}/validation nll"]) == [3, 6, 9]
+    assert list(listener.logged["posterior/ece"]) == [1, 2]
+    assert listener.logged["posterior/disagreement"][1] == 0
+    assert listener.logged["posterior/disagreement"][2] > 0
+    assert listener.results is not None
+    assert listener.results["posterior/nll"] == listener.logged["posterior/nll"][2]
+
+
+def test_tensorboard_reads_what_was_written(table: Dataset, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = TensorBoardLogger(tmp_path)
+    model = MixupMPClassifier(ratio=1, members=2, recipe=RECIPE, random_state=0, logger=logger)
+    model.fit(table.train.inputs, table.train.labels, validation=(table.test.inputs, table.test.labels))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert {"member_0/epoch_loss", "member_1/validation_nll", "posterior/ece", "posterior/disagreement"} <= set(tags)
+    assert [event.step for event in events.Scalars("posterior/nll")] == [1, 2]
+    pickle.dumps(model)
