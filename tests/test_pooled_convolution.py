@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mixupmp import pooled_convolution
-from mixupmp.pooled_convolution import PooledConvolution, blocked_weight, blocks, unblocked_weight
+from mixupmp.pooled_convolution import PooledConvolution, _Room, blocked_weight, unblocked_weight
 
 
 def plain(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
@@ -80,9 +80,40 @@ def test_the_fast_paths_are_taken_where_they_can_be(needs: bool, used: str, monk
     layer(torch.randn(2, 1, 28, 28).requires_grad_(needs))
     assert calls == [used]
     with torch.no_grad():
-        layer(torch.randn(2, 1, 28, 28))
-    layer.eval()(torch.randn(2, 1, 28, 28))
-    assert calls == [used]
+        layer.eval()(torch.randn(2, 1, 28, 28))
+    layer.fast = False
+    layer(torch.randn(2, 1, 28, 28).requires_grad_(needs))
+    assert calls == [used] * (1 if needs else 2)
+
+
+def test_room_is_not_shared_by_two_passes_on_the_way(generator: Generator) -> None:
+    """Both outputs wait for their gradients; a third pass comes in between."""
+    layer, reference = PooledConvolution(1, 3, 5), PooledConvolution(1, 3, 5)
+    reference.load_state_dict(layer.state_dict())
+    reference.fast = False
+    first, second, third = torch.randn(3, 4, 1, 12, 12, generator=generator)
+    for own in (layer, reference):
+        outputs = own(first).sum() + 2 * own(second).square().sum()
+        with torch.no_grad():
+            own(third)
+        outputs.backward()
+    assert torch.allclose(layer.weight.grad, reference.weight.grad, rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
+
+
+def test_a_second_backward_pass_is_refused() -> None:
+    outputs = PooledConvolution(1, 3, 5)(torch.randn(2, 1, 12, 12)).sum()
+    outputs.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second backward"):
+        outputs.backward()
+
+
+def test_transforms_of_torch_func_take_the_plain_path(generator: Generator) -> None:
+    layers = [PooledConvolution(1, 3, 5) for _ in range(2)]
+    inputs = torch.randn(4, 1, 12, 12, generator=generator)
+    parameters, buffers = torch.func.stack_module_state(layers)  # type: ignore[arg-type]
+    together = torch.vmap(lambda p, b: torch.func.functional_call(layers[0], (p, b), (inputs,)))(parameters, buffers)
+    for layer, outputs in zip(layers, together, strict=True):
+        assert torch.allclose(layer(inputs), outputs, atol=1e-6)
 
 
 @pytest.mark.parametrize("needs", [False, True])
@@ -159,9 +190,15 @@ def test_other_precisions(needs: bool, precision: torch.dtype, generator: Genera
 def test_blocks_and_their_adjoint(channels: int, out: int, side: int, seed: int) -> None:
     generator = Generator().manual_seed(seed)
     images = torch.randn(2, channels, 8, 10, generator=generator)
-    assert torch.equal(blocks(images)[:, channels : 2 * channels, 1, 2], images[:, :, 2, 5])  # place (0, 1)
     weight = torch.randn(out, channels, side, side, generator=generator)
     blocked = blocked_weight(weight)
+    room = _Room(tuple(images.shape), tuple(weight.shape))
+    room.fill(images)
+    everywhere = functional.conv2d(images, weight)
+    products = (blocked.flatten(1) @ room.columns).view(4, out, 2, room.down, room.across)
+    for place, (down, across) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
+        expected = everywhere[:, :, down::2, across::2][:, :, : room.down, : room.across]
+        assert torch.allclose(products[place].transpose(0, 1), expected, atol=1e-5)
     other = torch.randn(blocked.shape, generator=generator)
     # <blocked(w), v> = <w, unblocked(v)>
     left, right = (blocked * other).sum(), (weight * unblocked_weight(other, weight.shape)).sum()

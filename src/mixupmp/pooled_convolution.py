@@ -1,14 +1,16 @@
 """relu(max_pool(conv(x))), the building block of a small CNN, at about half the cost on a CPU.
 
-Three facts make it fast; `PooledConvolution` computes the same function with or without them, and a test says so.
+Four facts make it fast; `PooledConvolution` computes the same function with or without them, and a test says so.
 
 * ReLU and the bias commute with the maximum, so both act after the pool, on a quarter of the values.
-* A CPU has no good kernel for the weight gradient of a convolution with one or few input channels. Cut into 2x2
-  blocks, the image has four times the channels at half the side, and the k x k convolution becomes a
-  (k+1)/2 x (k+1)/2 one whose output channels are the four places of each pooling window. Both directions then run on
-  well-filled vectors, although they do (k+1)^2/k^2 of the arithmetic, and the pool is a maximum of four slices.
+* A CPU has no good kernel for a convolution with one or few input channels, least of all for the gradient of its
+  weights. Cut into 2x2 blocks, the image has four times the channels at half the side, and the k x k convolution
+  becomes a (k+1)/2 x (k+1)/2 one whose output channels are the four places of each pooling window. As a matrix
+  product it does (k+1)^2/k^2 of the arithmetic, but at that speed, and the pool is a maximum of four long rows.
 * Of the two gradients of an ordinary small convolution, the weights' is faster on channels-last memory, and the
   input's on plain memory.
+* Fresh memory of some megabytes costs more (the kernel has to map and clear it) than filling it: the first layer's
+  intermediate values lie in room that is kept from step to step.
 """
 
 from __future__ import annotations
@@ -26,51 +28,141 @@ _UNIT = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)  # stride, padding, dilation,
 class PooledConvolution(nn.Conv2d):
     """A stride-1 convolution, 2x2 max-pooling and ReLU.
 
-    `fast=False` takes the plain path always: for `torch.func` transforms and graph export, which cannot see into the
-    fast one.
+    `fast=False` takes the plain path always; so do `torch.func` transforms and graph capture by themselves, which
+    cannot see into the fast one.
     """
 
     fast = True
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.fast and self.training and torch.is_grad_enabled() and self._suits(inputs):
-            if inputs.requires_grad:
-                pooled = functional.max_pool2d(_SplitGradients.apply(inputs, self.weight), 2)
-                return functional.relu(self._with_bias(pooled))
-            return functional.relu(self._with_bias(_BlockedMaximum.apply(inputs, self.weight)))
-        pooled = functional.max_pool2d(self._conv_forward(inputs, self.weight, None), 2)
-        return functional.relu(self._with_bias(pooled))
+        return functional.relu(self._with_bias(self._pooled(inputs)))
+
+    def _pooled(self, inputs: Tensor) -> Tensor:
+        if self.fast and self._suits(inputs):
+            if not inputs.requires_grad and inputs.shape[2] % 2 == 0 and inputs.shape[3] % 2 == 0:
+                return _BlockedMaximum.apply(inputs, self.weight, self.__dict__.setdefault("_kept", []))
+            return functional.max_pool2d(_SplitGradients.apply(inputs, self.weight), 2)
+        return functional.max_pool2d(self._conv_forward(inputs, self.weight, None), 2)
 
     def _with_bias(self, pooled: Tensor) -> Tensor:
         return pooled if self.bias is None else pooled + self.bias.view(-1, 1, 1)
 
     def _suits(self, inputs: Tensor) -> bool:
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         side = self.kernel_size[0]
         return (
             inputs.device.type == "cpu"
-            and inputs.dtype == torch.float32
+            and inputs.dtype == self.weight.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")  # one precision forward and another backward
             and inputs.ndim == 4
             and self.kernel_size == (side, side)
             and side % 2 == 1
             and (self.stride, self.padding, self.dilation, self.groups) == ((1, 1), (0, 0), (1, 1), 1)
-            and (inputs.requires_grad or (inputs.shape[2] % 2 == 0 and inputs.shape[3] % 2 == 0))
+            and not (wrapped(inputs) or wrapped(self.weight))
+            and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}  # room is not worth copying
+
+
+class _Room:
+    """Where the values of one blocked convolution lie while it waits for its gradient."""
+
+    def __init__(self, inputs: tuple[int, ...], weight: tuple[int, ...]) -> None:
+        self.key = (inputs, weight)
+        rows, channels, height, width = inputs
+        out, _, side, _ = weight
+        self.half = (side + 1) // 2
+        self.down, self.across = height // 2 - self.half + 1, width // 2 - self.half + 1
+        places = rows * self.down * self.across
+        self.blocks = torch.empty(2, 2, channels, rows, height // 2, width // 2)
+        self.columns = torch.empty(4 * channels * self.half**2, places)
+        self.values = torch.empty(4, out, places)
+        self.received = torch.empty(4, out, places)
+        self.upper, self.lower = torch.empty(out, places), torch.empty(out, places)
+
+    def fill(self, images: Tensor) -> None:
+        """The images' patches as columns: a row for each input of the blocked kernel, a column for each window."""
+        rows, channels, height, width = images.shape
+        parts = images.reshape(rows, channels, height // 2, 2, width // 2, 2).permute(3, 5, 1, 0, 2, 4)
+        self.blocks.copy_(parts)
+        _, _, channel, row, line, pixel = self.blocks.stride()
+        shape = (4 * channels, self.half, self.half, rows, self.down, self.across)
+        self.columns.view(shape).copy_(self.blocks.as_strided(shape, (channel, line, pixel, row, line, pixel)))
+
+
+class _BlockedMaximum(torch.autograd.Function):
+    """max_pool(conv(x)) by blocks, for inputs that need no gradient: a network's first layer."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, kept: list[_Room]) -> Tensor:
+        key = (tuple(inputs.shape), tuple(weight.shape))
+        room = kept.pop() if kept and kept[-1].key == key else _Room(*key)
+        room.fill(inputs)
+        torch.mm(blocked_weight(weight).flatten(1), room.columns, out=room.values.view(-1, room.values.shape[2]))
+        first, second, third, fourth = room.values
+        torch.maximum(first, second, out=room.upper)
+        torch.maximum(third, fourth, out=room.lower)
+        largest = torch.maximum(room.upper, room.lower).view(-1, len(inputs), room.down, room.across)
+        if weight.requires_grad:
+            ctx.room, ctx.kept, ctx.shape = room, kept, weight.shape
+        else:
+            kept[:] = [room]
+        return largest.transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
+        room = ctx.room
+        if room is None:
+            raise RuntimeError("a second backward pass through a PooledConvolution: set its `fast` to False for that")
+        slope = gradient.transpose(0, 1).flatten(1)
+        # Down the tree of maxima; a tie goes to the later place, as good a subgradient as any.
+        to_upper = _where_positive(slope, room.upper.sub_(room.lower))
+        to_lower = slope - to_upper
+        for branch, (left, right) in ((to_upper, (0, 1)), (to_lower, (2, 3))):
+            difference = torch.sub(room.values[left], room.values[right], out=room.values[left])
+            _where_positive(branch, difference, room.received[left])
+            torch.sub(branch, room.received[left], out=room.received[right])
+        change = room.received.view(-1, room.received.shape[2]) @ room.columns.T
+        ctx.room = None
+        ctx.kept[:] = [room]
+        return None, unblocked_weight(change, ctx.shape), None
+
+
+class _SplitGradients(torch.autograd.Function):
+    """A convolution whose two gradients each use the memory layout that suits them."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
+        last = inputs.contiguous(memory_format=_LAST)
+        ctx.save_for_backward(last, weight)
+        return functional.conv2d(last, weight.contiguous(memory_format=_LAST))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        last, weight = ctx.saved_tensors
+        backward = torch.ops.aten.convolution_backward
+        for_weight = (gradient.contiguous(memory_format=_LAST), last, weight.contiguous(memory_format=_LAST))
+        # The inputs' gradient does not depend on the inputs; they only say its shape and layout.
+        for_inputs = (gradient.contiguous(), torch.empty(last.shape), weight.contiguous())
+        return (
+            backward(*for_inputs, None, *_UNIT, [True, False, False])[0],
+            backward(*for_weight, None, *_UNIT, [False, True, False])[1],
         )
 
 
-def blocks(images: Tensor) -> Tensor:
-    """(rows, channels, height, width) -> (rows, 4 channels, height/2, width/2): each 2x2 block becomes channels."""
-    rows, channels, height, width = images.shape
-    parts = images.reshape(rows, channels, height // 2, 2, width // 2, 2).permute(0, 3, 5, 1, 2, 4)
-    return parts.reshape(rows, 4 * channels, height // 2, width // 2)
-
-
 def blocked_weight(weight: Tensor) -> Tensor:
-    """The kernel that acts on blocks: four output channels for each of the old, one for each place in its window."""
+    """The kernel that acts on blocks: (4 places * out, 4 channels in a block * channels, half, half).
+
+    Four output channels for each of the old, one for each place in its pooling window.
+    """
     out, channels, side, _ = weight.shape
     half = (side + 1) // 2
-    placed = [functional.pad(weight, (across, 1 - across, down, 1 - down)) for down in (0, 1) for across in (0, 1)]
-    parts = torch.stack(placed).reshape(4, out, channels, half, 2, half, 2).permute(0, 1, 4, 6, 2, 3, 5)
+    placed = weight.new_zeros(4, out, channels, side + 1, side + 1)
+    for place, (down, across) in enumerate(_PLACES):
+        placed[place, :, :, down : down + side, across : across + side] = weight.detach()
+    parts = placed.view(4, out, channels, half, 2, half, 2).permute(0, 1, 4, 6, 2, 3, 5)
     return parts.reshape(4 * out, 4 * channels, half, half)
 
 
@@ -81,71 +173,16 @@ def unblocked_weight(blocked: Tensor, shape: torch.Size) -> Tensor:
     parts = blocked.reshape(4, out, 2, 2, channels, half, half).permute(0, 1, 4, 5, 2, 6, 3)
     parts = parts.reshape(4, out, channels, side + 1, side + 1)
     total = torch.zeros(shape, dtype=blocked.dtype)
-    for place, (down, across) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
+    for place, (down, across) in enumerate(_PLACES):
         total += parts[place, :, :, down : down + side, across : across + side]
     return total
 
 
-class _BlockedMaximum(torch.autograd.Function):
-    """max_pool(conv(x)) by blocks, for inputs that need no gradient: a network's first layer."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
-        blocked = blocks(inputs).contiguous(memory_format=_LAST)
-        kernel = blocked_weight(weight).contiguous(memory_format=_LAST)
-        # Plain memory for the maximum: its four slices are long runs there.
-        values = functional.conv2d(blocked, kernel).contiguous()
-        first, second, third, fourth = _places(values)
-        upper, lower = torch.maximum(first, second), torch.maximum(third, fourth)
-        ctx.save_for_backward(blocked, kernel, values, upper, lower)
-        ctx.shape = weight.shape
-        return torch.maximum(upper, lower)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        blocked, kernel, values, upper, lower = ctx.saved_tensors
-        received = torch.empty_like(values)
-        into = _places(received)
-        # Down the tree of maxima; a tie goes to the later place, as good a subgradient as any.
-        to_upper = _where_positive(gradient.contiguous(), upper - lower)
-        to_lower = torch.sub(gradient, to_upper)
-        for branch, (left, right) in ((to_upper, (0, 1)), (to_lower, (2, 3))):
-            places = _places(values)
-            to_left = _where_positive(branch, places[left] - places[right])
-            into[left].copy_(to_left)
-            torch.sub(branch, to_left, out=into[right])
-        received = received.contiguous(memory_format=_LAST)
-        mask = [False, True, False]
-        change = torch.ops.aten.convolution_backward(received, blocked, kernel, None, *_UNIT, mask)[1]
-        return None, unblocked_weight(change, ctx.shape)
+_PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-class _SplitGradients(torch.autograd.Function):
-    """A convolution whose two gradients each use the memory layout that suits them."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
-        last = inputs.contiguous(memory_format=_LAST)
-        ctx.save_for_backward(inputs, last, weight)
-        return functional.conv2d(last, weight.contiguous(memory_format=_LAST))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, last, weight = ctx.saved_tensors
-        backward = torch.ops.aten.convolution_backward
-        for_weight = (gradient.contiguous(memory_format=_LAST), last, weight.contiguous(memory_format=_LAST))
-        for_inputs = (gradient.contiguous(), inputs.contiguous(), weight.contiguous())
-        return (
-            backward(*for_inputs, None, *_UNIT, [True, False, False])[0],
-            backward(*for_weight, None, *_UNIT, [False, True, False])[1],
-        )
-
-
-def _places(values: Tensor) -> tuple[Tensor, ...]:
-    rows, channels, height, width = values.shape
-    return values.view(rows, 4, channels // 4, height, width).unbind(1)
-
-
-def _where_positive(gradient: Tensor, difference: Tensor) -> Tensor:
+def _where_positive(gradient: Tensor, difference: Tensor, out: Tensor | None = None) -> Tensor:
     # One vectorised pass; comparing to booleans and multiplying by them takes three slow ones.
-    return torch.ops.aten.threshold_backward(gradient, difference, 0)
+    if out is None:
+        return torch.ops.aten.threshold_backward(gradient, difference, 0)
+    return torch.ops.aten.threshold_backward.grad_input(gradient, difference, 0, grad_input=out)

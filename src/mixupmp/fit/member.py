@@ -26,6 +26,9 @@ from mixupmp.posterior import Summary, logits_of
 from mixupmp.predictive import simulate
 from mixupmp.recipe import batches_of
 
+# A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
+ENOUGH_ROWS = 10_000
+
 
 class Watch(Protocol):
     """What a fit tells the outside, and asks of it, after each step."""
@@ -175,22 +178,24 @@ class MemberFit:
             self.future.predictive = self.plan.method.predictive.adapted(self.over_confidence)
 
     @torch.no_grad()
-    def _training_accuracy(self) -> float | None:
+    def _training_accuracy(self, most: int | None = None) -> float | None:
+        """Of all rows, or of the first `most`."""
         if not isinstance(self.plan.task.likelihood, Categorical):
             return None
         seen = self.plan.seen()
-        chunks = torch.arange(len(seen.source)).split(1024)
+        count = min(len(seen.source), most or len(seen.source))
+        chunks = torch.arange(count).split(256)
         self.network.eval()
         correct = 0
         for rows in seen.source.batches(chunks):
             outputs = logits_of(self.network(self.plan.task.standardise(rows.inputs)))
             correct += int((outputs.argmax(1) == rows.labels).sum())
         self.network.train()
-        return correct / len(seen.source)
+        return correct / count
 
     def summary(self) -> Summary:
         """How it ended."""
-        accuracy = None if self.diverged_at is not None else self._training_accuracy()
+        accuracy = None if self.diverged_at is not None else self._training_accuracy(ENOUGH_ROWS)
         return Summary(
             self.member, self.step, self.epoch, round(self.seconds, 3), accuracy, self.diverged_at, self.history
         )
