@@ -15,7 +15,7 @@ from torch.func import functional_call, jvp, stack_module_state
 
 from mixupmp import seeds
 from mixupmp.data.rows import Standardise
-from mixupmp.errors import InvalidArgument
+from mixupmp.errors import InvalidArgument, check, whole
 from mixupmp.loss import Categorical, Gaussian
 
 
@@ -83,11 +83,13 @@ class Posterior(ABC):
     def stream_outputs(self, inputs: Tensor, batch_size: int = 512) -> Iterator[Tensor]:
         """Member outputs, a block of rows at a time, for inputs whose answers would not fit in memory."""
         self._check(inputs)
+        check(whole(batch_size), "batch_size", batch_size, "a whole number, at least 1")
         for block in inputs.split(batch_size):
             yield self._outputs(self.task.standardise(block.to(self.device))).float()
 
     def member_probabilities(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
         """(members, rows, classes): what each posterior sample believes."""
+        self._check_classes()
         return self.member_outputs(inputs, batch_size).softmax(-1)
 
     def probabilities(
@@ -96,6 +98,7 @@ class Posterior(ABC):
         """(rows, classes): the posterior predictive. The paper averages probabilities; some prefer logits."""
         if average not in ("probabilities", "logits"):
             raise InvalidArgument("average", average, "'probabilities' or 'logits'")
+        self._check_classes()
         outputs = self.member_outputs(inputs, batch_size)
         return outputs.mean(0).softmax(-1) if average == "logits" else outputs.softmax(-1).mean(0)
 
@@ -106,6 +109,10 @@ class Posterior(ABC):
     def __repr__(self) -> str:
         short = "" if len(self.networks) == self.wanted else f" ({len(self.networks)} of {self.wanted} networks)"
         return f"{type(self).__name__}: {self.members} members{short}, inputs {self.task.input_shape}"
+
+    def _check_classes(self) -> None:
+        likelihood, hint = self.task.likelihood, "A regression has member_outputs: mean and log-variance."
+        check(isinstance(likelihood, Categorical), "likelihood", likelihood, "Categorical for probabilities", hint)
 
     def _check(self, inputs: Tensor) -> None:
         if not isinstance(inputs, Tensor):
@@ -246,11 +253,7 @@ class LaplacePosterior(Posterior):
     """
 
     def __init__(
-        self,
-        networks: Sequence[nn.Module],
-        task: Task,
-        changes: dict[str, Tensor],
-        notes: Sequence[str] = (),
+        self, networks: Sequence[nn.Module], task: Task, changes: dict[str, Tensor], notes: Sequence[str] = ()
     ) -> None:
         super().__init__(networks, task, 1, notes)
         self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
