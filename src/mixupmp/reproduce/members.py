@@ -155,7 +155,7 @@ def pieces_of(wanted: Sequence[Wanted]) -> list[Piece]:
 def _simplified(predictive: Predictive) -> Predictive:
     """The same future without settings that it does not use: with r = 0 there is no base measure."""
     unused = predictive.ratio == 0 and isinstance(predictive.weights, Expected) and not predictive.adaptive
-    return replace(predictive, base=None) if unused else predictive
+    return replace(predictive, ratio=float(predictive.ratio), base=None if unused else predictive.base)
 
 
 def _canonical(predictive: Predictive) -> Any:

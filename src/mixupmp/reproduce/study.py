@@ -24,7 +24,7 @@ from mixupmp.files import read_json, write_json
 from mixupmp.metrics import evaluate
 from mixupmp.reproduce.estimate import Estimate, clock
 from mixupmp.reproduce.members import Cache, Piece, Wanted, pieces_of
-from mixupmp.reproduce.worker import Stopped, train_all
+from mixupmp.reproduce.worker import STOPPED, Stopped, train_all
 from mixupmp.version import __version__
 
 Evaluation = dict[str, Any]
@@ -173,7 +173,7 @@ def _terminated_as_stopped() -> Iterator[None]:
     """SIGTERM as an error, so that workers are told to write their checkpoints before we go."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped("stopped by a signal; run the same command again to go on where it was.")
+        raise Stopped(STOPPED)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import signal
+import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,6 +25,7 @@ from mixupmp.fit.run_folder import RunLocked
 from mixupmp.reproduce.members import Cache, Piece
 
 EVERY = Every(seconds=30.0)
+STOPPED = "stopped by a signal; run the same command again to go on where it was."
 
 
 class PieceFailed(MixupMPError):
@@ -109,14 +114,36 @@ def train_all(
 ) -> None:
     """Train these pieces, so many at a time; `heard` is told of each as it ends."""
     if workers <= 1 or len(pieces) == 1:
-        for piece in pieces:
-            _report(piece, train(order_of(piece, cache)), heard)
+        with _signals_noticed() as noticed:
+            for piece in pieces:
+                _report(piece, train(order_of(piece, cache)), heard)
+                if noticed():
+                    raise Stopped(STOPPED)
         return
     team = Team(min(workers, len(pieces)), niceness)
     try:
         _direct(team, pieces, cache, heard)
     finally:
         team.close()
+
+
+@contextmanager
+def _signals_noticed() -> Iterator[Callable[[], bool]]:
+    """Whether a signal has come, even one that a fit took for its own when it had just done its last step."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno()) if _in_main_thread() else None
+        try:
+            yield lambda: bool(select.select([ours], [], [], 0)[0])
+        finally:
+            if before is not None:
+                signal.set_wakeup_fd(before)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _direct(team: Team, pieces: list[Piece], cache: Cache, heard: Callable[[Piece, str], None]) -> None:
@@ -145,7 +172,7 @@ def _send(team: Team, line: Connection, waiting: list[tuple[int, Piece]], cache:
 
 def _report(piece: Piece, said: str, heard: Callable[[Piece, str], None]) -> None:
     if said == "stopped":
-        raise Stopped("stopped by a signal; run the same command again to go on where it was.")
+        raise Stopped(STOPPED)
     if said.startswith("failed"):
         raise PieceFailed(f"member {piece.members} of {piece.plan.method.name}: {said.removeprefix('failed: ')}")
     heard(piece, said)
