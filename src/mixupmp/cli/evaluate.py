@@ -1,0 +1,77 @@
+"""`mixupmp evaluate`: what a run is worth, on its own test rows, on other data, under corruption."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.output import show
+from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
+from mixupmp.data import corrupted
+from mixupmp.data.rows import Dataset, Rows
+from mixupmp.errors import InvalidArgument
+from mixupmp.metrics import Result
+from mixupmp.planning import load_data
+from mixupmp.saved import load
+from mixupmp.tables import STANDARD, Line, MetricTable, single
+
+_CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
+
+
+class Split(StrEnum):
+    """Which rows."""
+
+    test = "test"
+    train = "train"
+    all = "all"
+
+
+def command(
+    run: Run,
+    data: Annotated[str | None, typer.Option(help="A name or path. \\[what the run was fitted to]")] = None,
+    data_root: DataRoot = None,
+    split: Annotated[Split, typer.Option(help="Which of its rows.")] = Split.test,
+    corruption: Annotated[str | None, typer.Option(metavar="NAME", help=_CORRUPTION)] = None,
+    severity: Annotated[int | None, typer.Option(help="Of the corruption, 1 to 5. \\[3]")] = None,
+    bins: Annotated[int, typer.Option(help="Of confidence, for ECE, OE and UE.")] = 15,
+    as_json: Json = False,
+) -> None:
+    """Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.
+
+    [bold]Examples[/bold]
+
+        mixupmp evaluate runs/first
+        mixupmp evaluate runs/first --corruption gaussian_noise --severity 5
+        mixupmp evaluate runs/first --data other.npz --split all --json
+    """
+    if severity is not None and corruption is None:
+        raise InvalidArgument("--severity", severity, "given with --corruption NAME")
+    posterior = load(run)
+    told = data_of_run(run, data, data_root)
+    dataset = load_data(told)
+    rows = _rows(dataset, split, corruption, severity or 3, told.root)
+    result = score(posterior, labels_for(posterior.task, dataset, rows), bins)
+    on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
+    table = MetricTable(
+        (Line(run.name or str(run), single(result.to_dict())),),
+        (*STANDARD, "entropy", "mutual_information"),
+        f"{posterior.members} members on {result.rows} rows ({on})",
+        "run",
+    )
+    show(as_json, _told(run, on, result), [table.rich()])
+
+
+def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int, root: str | None) -> Rows:
+    if corruption is None:
+        return rows_of(dataset, split)
+    if split is not Split.test:
+        raise InvalidArgument("--split", str(split), "test with --corruption")
+    return corrupted(dataset, corruption, severity, root)
+
+
+def _told(run: Path, on: str, result: Result) -> dict[str, Any]:
+    return {"run": str(run), "on": on, "metrics": result.to_dict(), "reliability": result.reliability_table()}

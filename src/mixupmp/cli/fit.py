@@ -1,0 +1,120 @@
+"""`mixupmp fit`: from data to a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from mixupmp.cli import fit_options as given
+from mixupmp.cli.options import DataRoot, Json
+from mixupmp.cli.output import show
+from mixupmp.cli.scoring import score
+from mixupmp.configuration import Settings, read_toml, settings_from
+from mixupmp.errors import BadRun, InvalidArgument
+from mixupmp.fit import RunFolder, fit
+from mixupmp.metrics import Result
+from mixupmp.planning import load_data, located, plan_from
+from mixupmp.posterior import Posterior
+from mixupmp.tables import STANDARD, Line, MetricTable, single
+
+
+def command(
+    data: given.Data = None,
+    data_root: DataRoot = None,
+    download: given.Download = False,
+    rows: given.RowCount = None,
+    network: given.NetworkName = None,
+    method: given.MethodName = None,
+    ratio: given.Ratio = None,
+    alpha: given.Alpha = None,
+    members: given.Members = None,
+    epochs: given.Epochs = None,
+    batch_size: given.BatchSize = None,
+    learning_rate: given.LearningRate = None,
+    seed: given.Seed = None,
+    engine: given.EngineName = None,
+    address: given.Address = None,
+    config: given.Config = None,
+    out: given.Out = None,
+    resume: given.Resume = None,
+    override: given.Override = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a posterior, keep it in a run folder, and say what it is worth on the test rows.
+
+    [bold]Examples[/bold]
+
+        mixupmp fit --out runs/first
+        mixupmp fit --data fashion-mnist --rows 5000 --epochs 100 --ratio 1
+        mixupmp fit --data my-images/ --network resnet18 --method deep-ensemble
+        mixupmp fit --config recipe.toml --seed 1
+        mixupmp fit --resume runs/first
+    """
+    flags = {
+        "data.name": data, "data.root": data_root, "data.download": download or None, "data.rows": rows,
+        "network.name": network, "method.name": method, "method.ratio": ratio, "method.alpha": alpha,
+        "method.members": members, "recipe.epochs": epochs, "recipe.batch_size": batch_size,
+        "recipe.learning_rate": learning_rate, "seed": seed, "engine": engine,
+    }  # fmt: skip
+    if resume is not None and (out is not None or config is not None):
+        raise InvalidArgument("--resume", str(resume), "without --out and --config", "A run knows its own settings.")
+    told = _settings_of(resume) if resume is not None else read_toml(config) if config is not None else {}
+    settings = located(settings_from(told, flags))
+    dataset = load_data(settings.data)
+    plan = plan_from(settings, dataset)
+    run = RunFolder(resume or out or _free_folder(settings), settings.to_dict())
+    posterior = fit(
+        plan,
+        engine=settings.engine,
+        run=run,
+        resume=resume is not None,
+        override=override,
+        every=settings.checkpoints,
+        progress=True,
+        address=address,
+    )
+    result = score(posterior, dataset.test)
+    run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
+    show(as_json, _told(run, posterior, result), _lines(run, settings, posterior, result))
+
+
+def _settings_of(run: Path) -> dict[str, Any]:
+    config = RunFolder(run).config()
+    settings = config.get("settings")
+    if not isinstance(settings, dict):
+        raise BadRun(f"{run} was not started by this command: resume it in Python, fit(plan, run=..., resume=True).")
+    return settings
+
+
+def _free_folder(settings: Settings) -> Path:
+    base = f"{Path(settings.data.name).stem}-{settings.method.name}"
+    number = 1
+    while (folder := Path("runs") / (base if number == 1 else f"{base}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def _told(run: RunFolder, posterior: Posterior, result: Result) -> dict[str, Any]:
+    return {
+        "run": str(run.path),
+        "members": posterior.members,
+        "networks": len(posterior.networks),
+        "wanted": posterior.wanted,
+        "notes": list(posterior.notes),
+        "training_accuracy": [story.training_accuracy for story in posterior.summaries],
+        "metrics": result.to_dict(),
+    }
+
+
+def _lines(run: RunFolder, settings: Settings, posterior: Posterior, result: Result) -> list[Any]:
+    line = Line(settings.method.name, single(result.to_dict()))
+    metrics = (*STANDARD, "mutual_information")
+    title = f"{posterior.members} members on {result.rows} test rows of {Path(settings.data.name).name}"
+    notes = [Text(f"note: {note}, and is left out", style="yellow") for note in posterior.notes]
+    return [
+        MetricTable((line,), metrics, title).rich(),
+        *notes,
+        Text(f"Kept in {run.path}. Next: mixupmp evaluate {run.path}, mixupmp predict {run.path} --input FILE"),
+    ]

@@ -1,0 +1,116 @@
+"""Rows to predict from a file: an array, a table of features, an image."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mixupmp.cli.output import remark
+from mixupmp.data.arrays import as_inputs
+from mixupmp.data.image_folder import ENDINGS as IMAGES
+from mixupmp.errors import BadData, DataNotFound, MissingExtra
+from mixupmp.posterior import Task
+
+
+def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
+    """The rows in a file, in the shape that the task takes."""
+    if not path.is_file():
+        raise DataNotFound(f"{path} does not exist, or is not a file: --input takes .npy, .npz, .csv or an image.")
+    kind = path.suffix.lower()
+    if kind in IMAGES:
+        return _image(path, task, resize)
+    readers = {".npy": _npy, ".npz": _npz, ".csv": _csv}
+    if kind not in readers:
+        raise BadData(f"{path} is of an unknown kind: --input takes {', '.join(readers)} or an image.")
+    inputs = as_inputs(readers[kind](path), str(path))
+    expected = ", ".join(map(str, task.input_shape))
+    if tuple(inputs.shape[1:]) != task.input_shape:
+        found = tuple(inputs.shape)
+        raise BadData(f"{path} holds rows of shape {found}; the run takes (rows, {expected}), without labels.")
+    if len(inputs) == 0:
+        raise BadData(f"{path} is empty: there is no row to predict.")
+    if len(task.input_shape) == 3 and inputs.is_floating_point() and float(inputs.abs().max()) > 16:
+        remark(
+            f"note: {path} has images of floats up to {float(inputs.max()):g}; pixels of 0..255 must be whole numbers."
+        )
+    return inputs
+
+
+def _npy(path: Path) -> NDArray[Any]:
+    loaded = _load(path)
+    if not isinstance(loaded, np.ndarray):
+        raise BadData(f"{path} is an archive of arrays: name it .npz.")
+    return loaded
+
+
+def _npz(path: Path) -> NDArray[Any]:
+    """The array X, or X_test, or the only one there is."""
+    content = _load(path)
+    if isinstance(content, np.ndarray):
+        return content
+    for name in ("x", "x_test"):
+        if name in content:
+            return content[name]
+    if len(content) == 1:
+        return next(iter(content.values()))
+    raise BadData(f"{path} holds {', '.join(content) or 'nothing'}: it must hold X, X_test, or a single array.")
+
+
+def _load(path: Path) -> Any:
+    try:
+        loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {key.lower(): loaded[key] for key in loaded.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise BadData(f"{path} cannot be read as an array: {error}") from error
+
+
+def _csv(path: Path) -> NDArray[Any]:
+    """Numbers with commas between them; a first line that is not numbers is a heading."""
+    try:
+        lines = path.read_text().splitlines()
+        heading = 1 if lines and not _numeric(lines[0]) else 0
+        if len(lines) <= heading:
+            raise BadData(f"{path} is empty: there is no row to predict.")
+        return np.loadtxt(lines[heading:], delimiter=",", ndmin=2)
+    except (ValueError, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, BadData):
+            raise
+        raise BadData(f"{path} cannot be read as a table of numbers: {error}") from error
+
+
+def _numeric(line: str) -> bool:
+    try:
+        return bool([float(cell) for cell in line.split(",")])
+    except ValueError:
+        return False
+
+
+def _image(path: Path, task: Task, resize: bool) -> Tensor:
+    if len(task.input_shape) != 3 or task.input_shape[0] not in (1, 3):
+        raise BadData(f"{path} is an image; the run takes rows of shape {task.input_shape}.")
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("pillow", "images", "reading an image") from error
+    channels, height, width = task.input_shape
+    try:
+        with Image.open(path) as image:
+            pixels = image.convert("L" if channels == 1 else "RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadData(f"{path} is not an image that can be read: {error}") from error
+    if (pixels.height, pixels.width) != (height, width):
+        if not resize:
+            found = f"{pixels.height} x {pixels.width}"
+            raise BadData(
+                f"{path} is {found}, the run takes images of {height} x {width}: resize it, or give --resize."
+            )
+        pixels = pixels.resize((width, height))
+    array = np.asarray(pixels).reshape(height, width, channels)
+    return torch.from_numpy(array.transpose(2, 0, 1).copy()).unsqueeze(0)

@@ -1,0 +1,98 @@
+"""`mixupmp predict`: probabilities, and how sure they are, for rows without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from mixupmp.cli.inputs import read_inputs
+from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.output import show
+from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
+from mixupmp.cli.scoring import classes_of, data_of_run, predictions
+from mixupmp.errors import InvalidArgument, check
+from mixupmp.metrics import mutual_information, predictive_entropy
+from mixupmp.planning import load_data
+from mixupmp.posterior import Posterior
+from mixupmp.saved import load
+
+SHOWN = 10  # rows on the terminal
+_INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."
+_OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
+
+
+def command(
+    run: Run,
+    given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
+    data: Annotated[str | None, typer.Option(help="Or a dataset, by name or path: its test rows.")] = None,
+    data_root: DataRoot = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=_OUT)] = None,
+    resize: Annotated[bool, typer.Option("--resize", help="Resize an image that is not of the run's size.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict: probabilities, the most probable class, entropy and mutual information (what members disagree about).
+
+    [bold]Examples[/bold]
+
+        mixupmp predict runs/first --input digits.npy --out predicted.csv
+        mixupmp predict runs/first --input photo.png --resize --json
+        mixupmp predict runs/first --data digits
+    """
+    if (given is None) == (data is None):
+        raise InvalidArgument("--input", given, "given, or --data, and not both")
+    if out is not None:
+        _check_out(out)
+    posterior = load(run)
+    classes_of(posterior)
+    inputs = read_inputs(given, posterior.task, resize) if given is not None else _test_inputs(run, data, data_root)
+    predicted = _predict(posterior, inputs)
+    if out is not None:
+        write_predicted(predicted, out)
+    result: dict[str, Any] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
+    if as_json and out is None:
+        result["predictions"] = predicted.records()
+    show(as_json, result, _lines(predicted, out))
+
+
+def _check_out(out: Path) -> None:
+    """Before any work: whether the file can be written, and would be new."""
+    check(out.suffix in ENDINGS, "--out", str(out), f"a file that ends in {', '.join(ENDINGS)}")
+    check(not out.exists(), "--out", str(out), "a new file", "Nothing is written over.")
+    check(out.parent.is_dir(), "--out", str(out), "in a folder that exists")
+
+
+def _test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
+    return load_data(data_of_run(run, data, root)).test.inputs
+
+
+def _predict(posterior: Posterior, inputs: Tensor) -> Predicted:
+    parts = [
+        (members.mean(0), predictive_entropy(members), mutual_information(members))
+        for members in predictions(posterior, inputs, "predicting")
+    ]
+    probabilities, entropy, information = (torch.cat(column) for column in zip(*parts, strict=True))
+    classes = posterior.task.classes or tuple(map(str, range(probabilities.shape[1])))
+    return Predicted(classes, probabilities, entropy, information)
+
+
+def _lines(predicted: Predicted, out: Path | None) -> list[Any]:
+    if out is not None:
+        return [Text(f"{len(predicted.entropy)} predictions are in {out}")]
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("row", "predicted", "probability", "entropy", "mutual information"):
+        table.add_column(heading, justify="left" if heading == "predicted" else "right")
+    for record in predicted.records(SHOWN):
+        top = max(record["probabilities"].values())
+        table.add_row(
+            str(record["row"]), Text(record["predicted"]), f"{top:.3f}", f"{record['entropy']:.3f}",
+            f"{record['mutual_information']:.3f}",
+        )  # fmt: skip
+    left = len(predicted.entropy) - SHOWN
+    return [table, *([Text(f"... and {left} rows more: --out FILE keeps them all")] if left > 0 else [])]

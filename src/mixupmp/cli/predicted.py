@@ -1,0 +1,98 @@
+"""Predictions as a value, and the files they are written to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mixupmp.errors import BadData
+from mixupmp.files import write_atomically
+
+ENDINGS = (".npy", ".npz", ".json", ".csv")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a posterior says about each row."""
+
+    classes: tuple[str, ...]
+    probabilities: Tensor  # (rows, classes)
+    entropy: Tensor
+    mutual_information: Tensor
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of the most probable class of each row."""
+        return self.probabilities.argmax(1)
+
+    def records(self, most: int | None = None) -> list[dict[str, Any]]:
+        """A dictionary for each row."""
+        columns = (self.numbers, self.probabilities, self.entropy, self.mutual_information)
+        lines = zip(*(column[:most].tolist() for column in columns), strict=True)
+        return [
+            {
+                "row": row,
+                "predicted": self.classes[number],
+                "entropy": entropy,
+                "mutual_information": information,
+                "probabilities": dict(zip(self.classes, probabilities, strict=True)),
+            }
+            for row, (number, probabilities, entropy, information) in enumerate(lines)
+        ]
+
+
+def write_predicted(predicted: Predicted, path: Path) -> None:
+    """Write predictions in the format of the file's ending, whole or not at all."""
+    write = {".npy": _npy, ".npz": _npz, ".json": _json, ".csv": _csv}[path.suffix]
+    try:
+        write_atomically(path, write(predicted))
+    except OSError as error:
+        raise BadData(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _columns(predicted: Predicted) -> dict[str, Any]:
+    return {
+        "predicted": predicted.numbers.numpy(),
+        "entropy": predicted.entropy.numpy(),
+        "mutual_information": predicted.mutual_information.numpy(),
+        "probabilities": predicted.probabilities.numpy(),
+    }
+
+
+def _npy(predicted: Predicted) -> bytes:
+    """One structured array: np.load(file)["probabilities"] and so on."""
+    columns = _columns(predicted)
+    kinds = [(name, column.dtype, column.shape[1:]) for name, column in columns.items()]
+    table = np.empty(len(predicted.entropy), kinds)
+    for name, column in columns.items():
+        table[name] = column
+    content = io.BytesIO()
+    np.save(content, table, allow_pickle=False)
+    return content.getvalue()
+
+
+def _npz(predicted: Predicted) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **_columns(predicted), classes=np.array(predicted.classes))
+    return content.getvalue()
+
+
+def _json(predicted: Predicted) -> bytes:
+    return (json.dumps(predicted.records(), indent=1) + "\n").encode()
+
+
+def _csv(predicted: Predicted) -> bytes:
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(["row", "predicted", "entropy", "mutual_information", *(f"p_{name}" for name in predicted.classes)])
+    for record in predicted.records():
+        *plain, probabilities = record.values()
+        writer.writerow([*plain, *probabilities.values()])
+    return content.getvalue().encode()

@@ -1,0 +1,78 @@
+"""What `fit`, `evaluate` and `predict` share: rows of a run's data, and predictions a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mixupmp.cli.output import with_progress
+from mixupmp.configuration import DataSettings, absolute, settings_from
+from mixupmp.data.rows import Dataset, Rows
+from mixupmp.errors import BadData, InvalidArgument
+from mixupmp.fit.run_folder import RunFolder
+from mixupmp.loss import Categorical
+from mixupmp.metrics import Result, Scores
+from mixupmp.posterior import Posterior, Task
+
+BLOCK = 1024
+
+
+def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
+    """The data a run was fitted to, or other data that is named here instead."""
+    config = RunFolder(run).config()
+    if "settings" not in config and name is None:
+        raise InvalidArgument("--data", None, f"given: {run} does not say by name what data it was fitted to")
+    told = settings_from(config.get("settings", {}), {}).data
+    if name is not None and told.name not in (name, absolute(name)):
+        told = DataSettings(name=name, root=told.root, seed=told.seed, test_fraction=told.test_fraction)
+    return told if root is None else replace(told, root=root)
+
+
+def classes_of(posterior: Posterior) -> int:
+    """How many classes a posterior tells apart; one that does not is no matter for the command line."""
+    likelihood = posterior.task.likelihood
+    if not isinstance(likelihood, Categorical):
+        raise InvalidArgument("RUN", type(likelihood).__name__, "a classifier's", "Use Python for regression.")
+    return likelihood.classes
+
+
+def rows_of(dataset: Dataset, split: str) -> Rows:
+    """The test rows, the training rows, or all of them."""
+    if split == "all":
+        inputs = torch.cat([dataset.train.inputs, dataset.test.inputs])
+        return Rows(inputs, torch.cat([dataset.train.labels, dataset.test.labels]))
+    return {"test": dataset.test, "train": dataset.train}[split]
+
+
+def labels_for(task: Task, dataset: Dataset, rows: Rows) -> Rows:
+    """The rows with the posterior's class numbers: other data may have fewer classes, and number them otherwise."""
+    if dataset.classes == task.classes or not task.classes:
+        return rows
+    unknown = [name for name in dataset.classes if name not in task.classes]
+    if unknown:
+        known = ", ".join(task.classes[:12])
+        raise BadData(f"{dataset.name} has the class {unknown[0]!r}, which the run does not know: it knows {known}.")
+    numbers = torch.tensor([task.classes.index(name) for name in dataset.classes])
+    return Rows(rows.inputs, numbers[rows.labels], rows.weights)
+
+
+def predictions(posterior: Posterior, inputs: Tensor, label: str) -> Iterator[Tensor]:
+    """(members, rows, classes) for each block of inputs."""
+    blocks = posterior.stream_outputs(inputs, BLOCK)
+    for outputs in with_progress(blocks, ceil(len(inputs) / BLOCK), label):
+        yield outputs.softmax(-1).cpu()
+
+
+def score(posterior: Posterior, rows: Rows, bins: int = 15) -> Result:
+    """Every measure on these rows."""
+    scores = Scores(classes_of(posterior), bins)
+    done = 0
+    for block in predictions(posterior, rows.inputs, "evaluating"):
+        scores.update(block, rows.labels[done : done + block.shape[1]])
+        done += block.shape[1]
+    return scores.result()
