@@ -107,6 +107,20 @@ def test_a_second_backward_pass_is_refused() -> None:
         outputs.backward()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, on its first jvp
+def test_a_transform_of_another_layer_takes_the_plain_path_too(generator: Generator) -> None:
+    """Laplace over the last layer differentiates that one alone: the convolution's own tensors are not wrapped."""
+    layer, head = PooledConvolution(1, 6, 5), nn.Linear(6 * 12 * 12, 3)
+    inputs = torch.randn(2, 1, 28, 28, generator=generator)
+
+    def outputs(weight: Tensor) -> Tensor:
+        return functional.linear(layer(inputs).flatten(1), weight)
+
+    with torch.no_grad():
+        _, slope = torch.func.jvp(outputs, (head.weight,), (torch.ones_like(head.weight),))
+        torch.testing.assert_close(slope[:, 0], layer(inputs).flatten(1).sum(1))
+
+
 def test_transforms_of_torch_func_take_the_plain_path(generator: Generator) -> None:
     layers = [PooledConvolution(1, 3, 5) for _ in range(2)]
     inputs = torch.randn(4, 1, 12, 12, generator=generator)

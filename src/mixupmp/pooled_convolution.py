@@ -48,7 +48,6 @@ class PooledConvolution(nn.Conv2d):
         return pooled if self.bias is None else pooled + self.bias.view(-1, 1, 1)
 
     def _suits(self, inputs: Tensor) -> bool:
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         side = self.kernel_size[0]
         return (
             inputs.device.type == "cpu"
@@ -58,7 +57,7 @@ class PooledConvolution(nn.Conv2d):
             and self.kernel_size == (side, side)
             and side % 2 == 1
             and (self.stride, self.padding, self.dilation, self.groups) == ((1, 1), (0, 0), (1, 1), 1)
-            and not (wrapped(inputs) or wrapped(self.weight))
+            and torch._C._functorch.peek_interpreter_stack() is None  # a transform of torch.func, of whichever tensor
             and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
         )
 
