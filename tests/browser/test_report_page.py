@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from report.answers import two_subjects  # the made-up runs of the report's own tests
 
 from mixupmp.report import write_report
+from report.answers import two_subjects  # the made-up runs of the report's own tests
 
 
 @pytest.fixture(scope="module")

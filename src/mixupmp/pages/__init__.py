@@ -25,7 +25,7 @@ def document(title: str, body: Markup, styles: str = "", script: str = "", polic
         element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}) if policy else None,
         element("meta", {"name": "color-scheme", "content": "light dark"}),
         element("title", {}, title),
-        element("link", {"rel": "icon", "href": "data:,"}) if not policy else None,
+        element("link", {"rel": "icon", "href": "data:,"}),
         element("style", {}, Markup(asset("style.css") + styles)),
         element("script", {}, Markup(asset("theme.js"))),
     ]

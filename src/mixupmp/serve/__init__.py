@@ -1,0 +1,1 @@
+"""`mixupmp serve`: a posterior behind HTTP, with limits."""
