@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader
 
 from mixupmp import seeds
 from mixupmp.augment import identity
-from mixupmp.errors import InvalidArgument, MissingExtra, check
+from mixupmp.errors import InvalidArgument, MissingExtra, check, whole
 from mixupmp.loss import Gaussian
+from mixupmp.pooled_convolution import PooledConvolution
 from mixupmp.posterior import DropoutPosterior, EnsemblePosterior, LaplacePosterior, Posterior, Task
 from mixupmp.predictive import Seen
 
@@ -63,7 +64,10 @@ class DropoutMasks:
         return 1
 
     def posterior(self, networks: Sequence[nn.Module], task: Task, seen: Seen, seed: int) -> Posterior:
-        return DropoutPosterior(networks, task, self.members, seed)
+        posterior = DropoutPosterior(networks, task, self.members, seed)
+        if not posterior.layers:
+            posterior.notes = ("the network has no dropout layer: all members are the same",)
+        return posterior
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,9 @@ class Laplace:
         if isinstance(task.likelihood, Gaussian):
             raise InvalidArgument("sampler", "Laplace", "an ensemble or dropout masks for a Gaussian likelihood")
         network = networks[0].eval()
+        for module in network.modules():
+            if isinstance(module, PooledConvolution):
+                module.fast = False  # curvature takes several passes backward through one forward
         with seeds.global_seed(seeds.derive(seed, "laplace")):
             approximation = self._fit(network, seen)
             draws = approximation.sample(self.members).detach()
@@ -99,10 +106,13 @@ class Laplace:
 
     def _fit(self, network: nn.Module, seen: Seen) -> Any:
         try:
-            from laplace import Laplace as Approximation
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # what its own dependencies use of torch
+                from laplace import Laplace as Approximation
         except ImportError as error:
             raise MissingExtra("laplace-torch", "laplace", "The Laplace method") from error
-        network.requires_grad_(True)
+        if not any(parameter.requires_grad for parameter in network.parameters()):
+            network.requires_grad_(True)  # a posterior has frozen it
         approximation: Any = Approximation(
             network,
             "classification",
@@ -130,8 +140,8 @@ def _batches(seen: Seen, rows: int = 256) -> DataLoader[Any]:
 
 
 def _by_parameter(network: nn.Module, draws: Tensor, approximation: Any) -> dict[str, Tensor]:
-    """Flat draws as named changes of the parameters that vary."""
-    parameters = dict(network.named_parameters())
+    """Flat draws as named changes of the parameters that vary: those that were trained, or the last layer's."""
+    parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
     names = list(parameters)
     last = getattr(approximation.model, "_last_layer_name", None)
     if last is not None:
@@ -148,9 +158,4 @@ def _by_parameter(network: nn.Module, draws: Tensor, approximation: Any) -> dict
 
 
 def check_members(members: int) -> None:
-    check(
-        isinstance(members, int) and not isinstance(members, bool) and members >= 1,
-        "members",
-        members,
-        "a whole number, at least 1",
-    )
+    check(whole(members), "members", members, "a whole number, at least 1")
