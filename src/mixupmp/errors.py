@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 from numbers import Real
 from typing import TypeGuard
 
 
 class MixupMPError(Exception):
     """Base of every error this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its message, not by the arguments of its constructor: errors come back from worker processes.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[MixupMPError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> MixupMPError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 class InvalidArgument(MixupMPError, ValueError):
