@@ -157,7 +157,9 @@ class Uniform:
 
 def mix(seen: Batch, first: Tensor, second: Tensor, share: Tensor) -> Batch:
     """The rows `first` and `second` of what was seen, blended: inputs, targets and weights alike."""
-    inputs, targets, weights = (blend(part[first], part[second], share) for part in seen)
+    inputs, targets, weights = (
+        blend(part.index_select(0, first), part.index_select(0, second), share) for part in seen
+    )
     return Batch(inputs, targets, weights)
 
 
