@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 from numbers import Real
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 
 class MixupMPError(Exception):
