@@ -6,10 +6,12 @@ from importlib.resources import files
 
 from mixupmp.pages.markup import Markup, element
 
-__all__ = ["Markup", "asset", "document", "element"]
+__all__ = ["GENERATOR", "Markup", "asset", "document", "element"]
 
 # Nothing may be fetched: a page that tries to is broken, and the browser says so.
 OFFLINE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+GENERATOR = "mixupmp"
 
 
 def asset(name: str, package: str = "mixupmp.pages") -> str:
@@ -24,6 +26,7 @@ def document(title: str, body: Markup, styles: str = "", script: str = "", polic
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}) if policy else None,
         element("meta", {"name": "color-scheme", "content": "light dark"}),
+        element("meta", {"name": "generator", "content": GENERATOR}),
         element("title", {}, title),
         element("link", {"rel": "icon", "href": "data:,"}),
         element("style", {}, Markup(asset("style.css") + styles)),

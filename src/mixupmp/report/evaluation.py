@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from mixupmp.data.rows import Dataset, Rows
+from mixupmp.data import corrupted
+from mixupmp.data.rows import Dataset
 from mixupmp.errors import BadData, BadRun, check
 from mixupmp.files import read_json, write_atomically, write_json
 from mixupmp.loss import Categorical
@@ -74,7 +75,7 @@ def evaluate(posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str,
     if members.shape[-1] != len(dataset.classes):
         raise BadData(f"the run knows {members.shape[-1]} classes, the test data {len(dataset.classes)}.")
     shown = most_telling(members, test.labels)
-    points = tuple(_shifted(posterior, test, name, severity) for name, severity in shifts)
+    points = tuple(_shifted(posterior, dataset, name, severity) for name, severity in shifts)
     return Evaluation(
         dataset.name, tuple(classes), members, test.labels, shown, test.inputs[shown], test.fingerprint(), points
     )
@@ -99,14 +100,13 @@ def most_telling(members: Tensor, labels: Tensor) -> Tensor:
     return torch.tensor(sorted(set(rows.tolist())), dtype=torch.int64)
 
 
-def _shifted(posterior: Posterior, test: Rows, name: str, severity: int) -> ShiftPoint:
-    from mixupmp.data.corruptions import corrupt
-
-    scores = Scores(posterior.member_probabilities(test.inputs[:1]).shape[-1])
-    for start in range(0, len(test), 2048):
-        block = slice(start, start + 2048)
-        inputs = corrupt(test.inputs[block], name, severity, seed=start)
-        scores.update(posterior.member_probabilities(inputs).cpu(), test.labels[block])
+def _shifted(posterior: Posterior, dataset: Dataset, name: str, severity: int) -> ShiftPoint:
+    rows = corrupted(dataset, name, severity)
+    scores, done = Scores(len(dataset.classes)), 0
+    for outputs in posterior.stream_outputs(rows.inputs, 1024):
+        following = done + outputs.shape[1]
+        scores.update(outputs.softmax(-1).cpu(), rows.labels[done:following])
+        done = following
     return ShiftPoint(name, severity, scores.result().to_dict())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,11 +212,12 @@ def _repeat(subject: Subject) -> Markup:
         "Seed": str(description.get("seed", "")) or None,
         "Data": f"{subject.evaluation.dataset}, SHA-256 {data.get('sha256', '–')[:16]}…",
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "Command": _command(subject.config.get("command")),
         "Folder": subject.source or None,
         "Notes": "; ".join(subject.notes) or None,
     }  # fmt: skip
     pairs = [(element("dt", {}, key), element("dd", {}, value)) for key, value in facts.items() if value]
-    code = snippet(description, subject.evaluation.dataset)
+    code = snippet(description, subject.evaluation.dataset, subject.config.get("settings"))
     full = json.dumps(subject.config or {"plan": description}, indent=2)
     return element(
         "div",
@@ -225,6 +227,13 @@ def _repeat(subject: Subject) -> Markup:
         element("details", {"class": "numbers"}, element("summary", {}, "Everything that was written down"),
                 element("pre", {"tabindex": "0"}, full)),
     )  # fmt: skip
+
+
+def _command(told: Any) -> str | None:
+    """The command line that started the run, where one did."""
+    if not isinstance(told, list) or len(told) < 2 or Path(str(told[0])).stem not in ("mixupmp", "__main__"):
+        return None
+    return shlex.join(["mixupmp", *map(str, told[1:])])
 
 
 def _training_words(description: dict[str, Any]) -> str | None:

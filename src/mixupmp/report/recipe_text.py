@@ -10,15 +10,20 @@ from mixupmp.methods import method_names
 from mixupmp.recipe import Recipe
 
 
-def snippet(description: dict[str, Any], dataset: str) -> str | None:
-    """Python that fits the same plan: same method, network, recipe and seed. None where a run does not tell them."""
+def snippet(description: dict[str, Any], dataset: str, settings: dict[str, Any] | None = None) -> str | None:
+    """Python that fits the same plan: same method, network, recipe and seed. None where a run does not tell them.
+
+    `settings` are those of a run that the command line started, which say where its rows come from.
+    """
     if not description.keys() >= {"method", "recipe", "network", "data", "seed"}:
         return None
     return "\n".join(
         (
             "import mixupmp",
+            "import mixupmp.data",
+            *(["import mixupmp.planning"] if ((settings or {}).get("data") or {}).get("rows") else []),
             "",
-            f"dataset = mixupmp.data.load({dataset!r})  # {description['data']['rows']} training rows",
+            *_data(description, dataset, (settings or {}).get("data") or {}),
             f"method = {method_call(description['method'])}",
             f"recipe = {recipe_call(description['recipe'])}",
             f"network = {network_call(description['network'])}",
@@ -26,6 +31,24 @@ def snippet(description: dict[str, Any], dataset: str) -> str | None:
             "posterior = mixupmp.fit(plan)",
         )
     )
+
+
+def _data(description: dict[str, Any], dataset: str, told: dict[str, Any]) -> list[str]:
+    """How the rows are come by."""
+    name, count = told.get("name", dataset), description["data"]["rows"]
+    given = {key: told[key] for key in ("label", "size") if told.get(key)}
+    if "/" in name or given:
+        given |= {"test_fraction": told.get("test_fraction", 0.2), "seed": told.get("seed", 0)}
+        words = "".join(f", {key}={value!r}" for key, value in given.items())
+        lines = [f"dataset = mixupmp.data.load_path({name!r}{words})"]
+    else:
+        seed = f", seed={told['seed']}" if told.get("seed") else ""
+        lines = [f"dataset = mixupmp.data.load({name!r}{seed})  # {count} training rows"]
+    if told.get("rows"):
+        lines.append(f"dataset = mixupmp.planning.fewer_rows(dataset, {told['rows']}, seed={told.get('seed', 0)})")
+    if told.get("validation"):
+        lines.append(f"# {told['validation']:g} of the rows were kept for validation")
+    return lines
 
 
 def method_call(method: dict[str, Any]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
 from mixupmp.data.rows import Dataset
 from mixupmp.errors import BadRun
 from mixupmp.files import read_json
-from mixupmp.fit.run_folder import RunFolder
+from mixupmp.fit.run_folder import RunFolder, RunLocked
 from mixupmp.posterior import Posterior, Summary
 from mixupmp.report.evaluation import Evaluation, evaluate, keep, kept
 from mixupmp.report.subject import Subject, title_of
@@ -35,7 +35,8 @@ def read_run(
     if evaluation is None or not _covers(evaluation, dataset, shifts):
         given = dataset if isinstance(dataset, Dataset) else dataset()
         evaluation = evaluate(load(run.path), given, shifts)
-        with run.locked():
+        # A run on a read-only disk, or one that another report is at, can be reported too; only not kept.
+        with suppress(OSError, RunLocked), run.locked():
             keep(evaluation, run.path, hashes)
     description = config["plan"]
     survivors = sum(story.diverged_at is None for story in stories)
@@ -57,11 +58,6 @@ def keep_evaluation(
     with run.locked():
         keep(evaluation, run.path, _members(run)[0])
     return evaluation
-
-
-def with_title(subject: Subject, title: str) -> Subject:
-    """The same run by another name."""
-    return replace(subject, title=title)
 
 
 def _members(run: RunFolder) -> tuple[list[str], list[Summary]]:

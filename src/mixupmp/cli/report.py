@@ -1,0 +1,84 @@
+"""`mixupmp report`: runs as one page to read, keep and send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from mixupmp.cli.options import DataRoot, Json
+from mixupmp.cli.output import remark, show
+from mixupmp.cli.scoring import data_of_run, labels_for
+from mixupmp.data.rows import Dataset
+from mixupmp.errors import check
+from mixupmp.pages import GENERATOR
+from mixupmp.planning import load_data
+from mixupmp.report import read_run, write_report
+from mixupmp.saved import load
+
+SEVERITIES = (1, 2, 3, 4, 5)
+_RUNS = "Finished runs; all others are compared with the first."
+_OUT = "The page to write. One that an earlier report wrote is replaced; nothing else is."
+_SHIFT = "Show how the runs fare under this corruption too, at five severities; may be given several times."
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=_RUNS)],
+    out: Annotated[Path, typer.Option(metavar="FILE", help=_OUT)] = Path("report.html"),
+    data: Annotated[str | None, typer.Option(help="A name or path. \\[what each run was fitted to]")] = None,
+    data_root: DataRoot = None,
+    shift: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_SHIFT)] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML file that says what was trained, what it is worth and where not to trust it.
+
+    The page needs nothing but itself: open it from disk, send it, print it. Predictions on the test rows are worked
+    out once and kept in the run's folder.
+
+    [bold]Examples[/bold]
+
+        mixupmp report runs/first
+        mixupmp report runs/ensemble runs/mixup --out comparison.html
+        mixupmp report runs/first --shift gaussian_noise --shift contrast
+    """
+    check_replaceable(out)
+    shifts = [(name, severity) for name in shift or [] for severity in SEVERITIES]
+    subjects = []
+    for run in runs:
+        remark(f"reading {run}")
+        subjects.append(read_run(run, _data(run, data, data_root), shifts=shifts))
+    path = write_report(subjects, out, title)
+    scores = {str(run): s.measures.result.to_dict() for run, s in zip(runs, subjects, strict=True)}
+    show(as_json, {"report": str(path), "metrics": scores}, [Text(f"The report is {path}")])
+
+
+def _data(run: Path, name: str | None, root: str | None) -> Callable[[], Dataset] | Dataset:
+    """The test rows, with the run's own class numbers. Data that is named here is read at once, to be compared."""
+
+    def read() -> Dataset:
+        dataset = load_data(data_of_run(run, name, root))
+        task = load(run).task
+        if not task.classes or dataset.classes == task.classes:
+            return dataset
+        return replace(dataset, test=labels_for(task, dataset, dataset.test), classes=task.classes)
+
+    return read if name is None else read()
+
+
+def check_replaceable(path: Path) -> None:
+    """Before any work: whether the page can be written, and takes nothing but an older page's place."""
+    check(path.suffix.lower() in (".html", ".htm"), "--out", str(path), "a file that ends in .html")
+    if path.exists():
+        ours = path.is_file() and f'name="generator" content="{GENERATOR}"' in _opening(path)
+        check(ours, "--out", str(path), "new, or an earlier report", "Nothing else is written over.")
+    check(path.absolute().parent.is_dir(), "--out", str(path), "in a folder that exists")
+
+
+def _opening(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(2048).decode("utf-8", "replace")
