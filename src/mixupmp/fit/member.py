@@ -101,6 +101,7 @@ class MemberFit:
             self.network.train()
             while not self.finished:
                 self._run_epoch(watch)
+            self._check_weights()
             return self.summary()
 
     def _run_epoch(self, watch: Watch) -> None:
@@ -109,6 +110,7 @@ class MemberFit:
         for batch in self.future.batches(self._chunks(epoch)[done:], self.draws):
             self._step(batch)
             if self.diverged_at is not None:
+                self.seconds += time.perf_counter() - started
                 return
             if self.step % self.steps_an_epoch == 0:
                 self.seconds += time.perf_counter() - started
@@ -148,6 +150,12 @@ class MemberFit:
         for back, loss in enumerate(reversed(self.losses[-recent:])):
             if not isfinite(float(loss)):
                 self.diverged_at = self.step - back
+
+    def _check_weights(self) -> None:
+        """A last step can leave weights that no later loss tells of."""
+        values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
+        if self.diverged_at is None and not all(bool(torch.isfinite(value).all()) for value in values):
+            self.diverged_at = self.step
 
     def _end_epoch(self) -> None:
         self._check_finite()
