@@ -53,7 +53,7 @@ def test_onnxruntime_agrees_on_raw_inputs(
     if network == "resnet18":
         from mixupmp.networks import ResNet18
 
-        posterior = fitted(dataset, method, lambda: ResNet18(1, 3, width=4))
+        posterior = fitted(dataset, method, lambda: ResNet18(1, 3, width=8))
     else:
         posterior = fitted(dataset, method, network)
     path = tmp_path / "model.onnx"

@@ -10,7 +10,9 @@ import torch
 
 import mixupmp.selection as selection
 from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, fit, mc_dropout, mixup_mp, plan_for
+from mixupmp.data.rows import split
 from mixupmp.errors import MixupMPError
+from mixupmp.held_out import folds
 from mixupmp.networks import MLP
 from mixupmp.posterior import Posterior
 from mixupmp.selection import Candidate, Search, select
@@ -53,7 +55,8 @@ def test_no_member_is_trained_twice(plan: Plan, monkeypatch: pytest.MonkeyPatch)
 
 def test_scores_are_those_of_the_members_together(plan: Plan) -> None:
     found = select(plan, Search(ratios=(1.0,), alphas=(1.0,), halving=False), engine="inline")
-    train, held = selection.split(plan.train, 0.2, plan.seed)  # type: ignore[arg-type]
+    assert isinstance(plan.train, Rows)
+    train, held = split(plan.train, 0.2, plan.seed)
     for tried in found.curve:
         posterior = fit(tried.candidate.applied(replace(plan, train=train)), engine="inline")
         true = posterior.probabilities(held.inputs).gather(1, held.labels[:, None])
@@ -61,12 +64,12 @@ def test_scores_are_those_of_the_members_together(plan: Plan) -> None:
 
 
 def test_folds_cover_every_row_once_with_every_class(plan: Plan) -> None:
-    folds = list(selection._folds(plan, Search(validation=3)))
     assert isinstance(plan.train, Rows)
-    held = torch.cat([rows.inputs for _, rows in folds])
+    pairs = list(folds(plan.train, 3, True, 0))
+    held = torch.cat([rows.inputs for _, rows in pairs])
     assert held.shape == plan.train.inputs.shape
     assert torch.equal(held.sum(1).sort().values, plan.train.inputs.sum(1).sort().values)
-    for train, rows in folds:
+    for train, rows in pairs:
         assert len(train) + len(rows) == len(plan.train)
         assert rows.labels.bincount().tolist() in ([7, 7, 6], [7, 6, 7], [6, 7, 7])
     assert select(plan, Search(ratios=(), alphas=(1.0,), validation=3), engine="inline").rows == len(plan.train)
@@ -80,7 +83,7 @@ def curve(*pairs: tuple[float, float], noise: float) -> tuple[list[selection.Tri
     for ratio, score in pairs:
         losses = score + noise * torch.randn(400, generator=generator).double()
         losses += score - losses.mean()
-        tried.append(selection.Tried(Candidate(ratio, 1.0 if ratio else None), 4, score, {}, losses))
+        tried.append(selection.Tried(Candidate(ratio, 1.0 if ratio else None), 4, score, {}, {4: losses}))
     return tried, judge
 
 

@@ -13,28 +13,24 @@ from the best one, the smallest r wins. So where Mixup does not pay, the answer 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mixupmp.base_measures import Mixup
-from mixupmp.data.rows import Rows, split
+from mixupmp.data.rows import Rows
 from mixupmp.errors import InvalidArgument, MissingExtra, check
 from mixupmp.fit import AllDiverged, Engine, fit
 from mixupmp.fit.plan import Plan
+from mixupmp.held_out import CRITERIA, check_criterion, folds, row_losses
 from mixupmp.loss import Categorical
-from mixupmp.metrics.checks import TINY
-from mixupmp.metrics.regression import mixture_crps, mixture_nll
-from mixupmp.seeds import generator
 
 RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, inf)
 ALPHAS = (0.2, 1.0, 2.0)
-CRITERIA = ("nll", "brier", "error", "crps")
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,8 @@ class Tried:
     members: int = 0  # networks trained in each fold
     score: float = inf  # of all of them together; lower is better
     scores: dict[int, float] = field(default_factory=dict)  # by number of members: its way through the halving
-    losses: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)  # (validation rows,)
-    # Against the deep ensemble, row by row: mean difference and its standard error; negative is better.
+    losses: dict[int, Tensor] = field(default_factory=dict, repr=False)  # (validation rows,), by number of members
+    # Against a deep ensemble of as many members, row by row: mean and its standard error; negative is better.
     difference: float = 0.0
     standard_error: float = 0.0
 
@@ -144,42 +140,20 @@ def select(
     search = search or Search()
     if not isinstance(plan.train, Rows):
         raise InvalidArgument("plan", type(plan.train).__name__, "a plan with its training rows in memory, to split")
-    categorical = isinstance(plan.task.likelihood, Categorical)
-    known = ("nll", "brier", "error") if categorical else ("nll", "crps")
-    check(search.criterion in known, "criterion", search.criterion, f"one of {', '.join(known)} for this likelihood")
+    check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
-    folds = [replace(plan, train=train, validation=None) for train, _ in _folds(plan, search)]
-    judge = _Judge(folds, [held for _, held in _folds(plan, search)], search.criterion, engine)
+    classes = isinstance(plan.task.likelihood, Categorical)
+    pairs = list(folds(plan.train, search.validation, classes, plan.seed))
+    plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
+    judge = _Judge(plans, [held for _, held in pairs], search.criterion, engine)
     ways = [_Way(candidate, judge) for candidate in search.candidates()]
     networks = plan.method.sampler.networks
     (_halve if search.halving and networks > 1 else _all_members)(ways, networks, say or (lambda text: None))
     curve = sorted((way.tried for way in ways), key=lambda t: (t.candidate.ratio, t.candidate.alpha or 0.0))
     _compare(curve, judge)
     chosen = _choose(curve, judge, networks, search.standard_errors)
-    fits = sum(tried.members for tried in curve) * len(folds)
+    fits = sum(tried.members for tried in curve) * len(plans)
     return Selection(chosen, tuple(curve), search.criterion, judge.rows, fits, time.perf_counter() - started)
-
-
-def _folds(plan: Plan, search: Search) -> Iterator[tuple[Rows, Rows]]:
-    """(training, held-out) rows; stratified where labels are classes."""
-    rows = plan.train
-    assert isinstance(rows, Rows)
-    categorical = isinstance(plan.task.likelihood, Categorical)
-    if isinstance(search.validation, float) and categorical:
-        yield split(rows, search.validation, plan.seed)
-        return
-    order = torch.randperm(len(rows), generator=generator(plan.seed, "folds"))
-    if isinstance(search.validation, float):
-        held = max(1, round(search.validation * len(rows)))
-        yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
-        return
-    check(search.validation <= len(rows), "validation", search.validation, f"at most the {len(rows)} rows")
-    if categorical:  # dealt out class by class, each fold has its share of every class
-        order = order[torch.argsort(rows.labels[order], stable=True)]
-    fold = torch.empty(len(rows), dtype=torch.int64)
-    fold[order] = torch.arange(len(rows)) % search.validation
-    for number in range(search.validation):
-        yield rows.take((fold != number).nonzero().squeeze(1)), rows.take((fold == number).nonzero().squeeze(1))
 
 
 class _Judge:
@@ -202,17 +176,7 @@ class _Judge:
 
     def losses(self, outputs: Tensor, fold: int) -> Tensor:
         """The loss of each held-out row of the fold, for (members, rows, outputs)."""
-        labels = self.held[fold].labels
-        if self.criterion == "crps" or not isinstance(self.folds[fold].task.likelihood, Categorical):
-            means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
-            measure = mixture_crps if self.criterion == "crps" else mixture_nll
-            return measure(means, deviations, labels.double())
-        probabilities = outputs.double().softmax(-1).mean(0)
-        if self.criterion == "error":
-            return (probabilities.argmax(1) != labels).double()
-        if self.criterion == "brier":
-            return (probabilities - functional.one_hot(labels, probabilities.shape[1])).square().sum(1)
-        return -probabilities.gather(1, labels[:, None]).squeeze(1).clamp(min=TINY).log()
+        return row_losses(outputs, self.held[fold].labels, self.folds[fold].task.likelihood, self.criterion)
 
     def mean(self, losses: Tensor) -> float:
         return float((losses * self.weights).sum() / self.weights.sum())
@@ -242,8 +206,8 @@ class _Way:
         self.tried.members = members
         if all(self.outputs):
             losses = [self.judge.losses(torch.cat(outputs), fold) for fold, outputs in enumerate(self.outputs)]
-            self.tried.losses = torch.cat(losses)
-            self.tried.score = self.judge.mean(self.tried.losses)
+            self.tried.losses[members] = torch.cat(losses)
+            self.tried.score = self.judge.mean(self.tried.losses[members])
         self.tried.scores[members] = self.tried.score
         return self.tried.score
 
@@ -286,10 +250,10 @@ def _halve(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
 
 
 def _compare(curve: list[Tried], judge: _Judge) -> None:
-    ensemble = curve[0].losses
     for tried in curve[1:]:
-        if len(tried.losses) and len(ensemble):
-            tried.difference, tried.standard_error = judge.difference(tried.losses, ensemble)
+        alike = curve[0].losses.get(tried.members)
+        if alike is not None and tried.members in tried.losses:
+            tried.difference, tried.standard_error = judge.difference(tried.losses[tried.members], alike)
 
 
 def _choose(curve: list[Tried], judge: _Judge, networks: int, standard_errors: float) -> Candidate:
@@ -300,7 +264,7 @@ def _choose(curve: list[Tried], judge: _Judge, networks: int, standard_errors: f
     best = min(complete, key=lambda tried: tried.score)
     near = []
     for tried in complete:
-        mean, error = judge.difference(tried.losses, best.losses)
+        mean, error = judge.difference(tried.losses[networks], best.losses[networks])
         if mean <= standard_errors * error:
             near.append(tried)
     return min(near, key=lambda tried: (tried.candidate.ratio, tried.score)).candidate
