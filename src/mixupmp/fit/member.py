@@ -49,15 +49,16 @@ class MemberFit:
         self.plan, self.member = plan, member
         self.recipe = plan.recipe
         self.device = torch.device(plan.device)
-        self.network = build_network(plan, member).to(self.device)
+        self.draws = seeds.generator(plan.seed, member, "draws")
+        with _threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
+            self.network = build_network(plan, member).to(self.device)
+            self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
         self.images = len(plan.task.input_shape) == 3
         if self.images:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
         self.optimiser = self.recipe.build_optimiser(self.network.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
-        self.draws = seeds.generator(plan.seed, member, "draws")
-        self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
         self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
         self.step = 0  # steps done
         self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
