@@ -135,8 +135,9 @@ class MemberFit:
         reduced = self.recipe.precision != "float32"
         precision = torch.float16 if self.recipe.precision == "float16" else torch.bfloat16
         with torch.autocast(self.device.type, precision, enabled=reduced):
-            outputs = self.forward(inputs)
-        loss = weighted_loss(self.plan.task.likelihood, logits_of(outputs).float(), batch)
+            outputs = logits_of(self.forward(inputs)).float()
+        self._check_outputs(outputs, len(inputs))
+        loss = weighted_loss(self.plan.task.likelihood, outputs, batch)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimiser)
         self.scaler.update()
@@ -145,6 +146,12 @@ class MemberFit:
         # Reading a loss waits for a GPU, so there it is done now and then.
         if self.device.type == "cpu" or len(self.losses) % 50 == 0:
             self._check_finite()
+
+    def _check_outputs(self, outputs: Tensor, rows: int) -> None:
+        wanted = (rows, self.plan.task.likelihood.outputs)
+        if tuple(outputs.shape) != wanted:  # some shapes would broadcast against the targets and learn nothing
+            must = f"one that returns (rows, {wanted[1]})"
+            raise InvalidArgument("network", f"outputs {tuple(outputs.shape)} for {rows} rows", must)
 
     def _check_finite(self) -> None:
         recent = 1 if self.device.type == "cpu" else 50
@@ -267,8 +274,13 @@ def build_network(plan: Plan, member: int) -> nn.Module:
         network = plan.network()
     if not isinstance(network, nn.Module):
         raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise InvalidArgument("network", type(network).__name__, "one that has weights to train")
     if plan.initial is not None:
-        network.load_state_dict(plan.initial[member])
+        try:
+            network.load_state_dict(plan.initial[member])
+        except RuntimeError as error:
+            raise InvalidArgument("initial", f"member {member}", "weights of this network", str(error)) from error
     return network
 
 
