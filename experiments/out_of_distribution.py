@@ -28,7 +28,7 @@ UNCERTAINTIES = {
     "1 - confidence": lambda members: 1 - members.mean(0).amax(1),
     "1 - sum p^2": gini,
 }
-ROWS = 2000
+ROWS = 1000
 KEPT = tuple(k / 20 for k in range(1, 21))
 
 

@@ -77,8 +77,9 @@ def experiments_folder() -> Path:
 
 def all_experiments() -> dict[str, Experiment]:
     """Every experiment file, by name."""
-    files = sorted(experiments_folder().glob("*.py"))
-    found = [Experiment(path.stem.replace("_", "-"), path) for path in files if not path.stem.startswith("_")]
+    # Other studies may lie there too; those of the paper have a `run` that takes a study.
+    files = [path for path in sorted(experiments_folder().glob("*.py")) if "\ndef run(study: Study" in path.read_text()]
+    found = [Experiment(path.stem.replace("_", "-"), path) for path in files]
     return {experiment.name: experiment for experiment in found}
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from torch import Tensor
 
 from mixupmp.fit import RunFolder
+from mixupmp.fit.group import vectorisable
 from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
-from mixupmp.fit.vectorised import vectorisable
 from mixupmp.methods import Method
 from mixupmp.posterior import Posterior, Summary
 from mixupmp.predictive import Predictive
