@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from mixupmp.fit import inline, processes, vectorised
+from mixupmp.fit.group import vectorisable
 from mixupmp.fit.job import Finished, Job
 from mixupmp.fit.member import MemberFit, build_network
 from mixupmp.fit.plan import Plan
@@ -22,7 +23,7 @@ def choose_engine(plan: Plan, members: int) -> str:
     if members == 1:
         return "inline"
     each_by_itself = plan.recipe.epochs_after_interpolation is not None
-    if plan.device == "cpu" and not each_by_itself and vectorised.vectorisable(build_network(plan, 0)):
+    if plan.device == "cpu" and not each_by_itself and vectorisable(build_network(plan, 0)):
         return "vectorised"
     if plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
         return "inline"

@@ -1,0 +1,140 @@
+"""Some members of a small network as one program of batched matrix products, with its own backward pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mixupmp.errors import InvalidArgument
+from mixupmp.fit.feeds import Stacked, feed_for
+from mixupmp.fit.member import build_network
+from mixupmp.fit.plan import Plan
+
+_PLAIN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity)
+
+
+def vectorisable(network: nn.Module) -> bool:
+    """Whether a network is a sequence of linear layers, each but the last followed by ReLU."""
+    if not isinstance(network, nn.Sequential) or not all(isinstance(layer, _PLAIN) for layer in network):
+        return False
+    kinds = [type(layer) for layer in network if not isinstance(layer, nn.Flatten | nn.Identity)]
+    return len(kinds) % 2 == 1 and kinds == ([nn.Linear, nn.ReLU] * len(kinds))[: len(kinds)]
+
+
+class Group:
+    """Some members, trained together. Everything is elementwise across members, so they stay independent."""
+
+    def __init__(self, plan: Plan, members: tuple[int, ...], states: list[dict[str, Tensor]] | None = None) -> None:
+        self.plan, self.members = plan, members
+        networks = [build_network(plan, member) for member in members]
+        if not vectorisable(networks[0]):
+            raise InvalidArgument(
+                "engine", "vectorised", "another engine for this network",
+                "Only sequences of Linear and ReLU are trained in one program.",
+            )  # fmt: skip
+        self.names = [name for name, _ in networks[0].named_parameters()]
+        stack = [torch.stack([dict(n.named_parameters())[name].detach() for n in networks]) for name in self.names]
+        self.parameters = [nn.Parameter(p if p.ndim == 3 else p.unsqueeze(-1)) for p in stack]
+        for parameter in self.parameters:
+            parameter.grad = torch.empty_like(parameter)
+        self.weights = [p for p, name in zip(self.parameters, self.names, strict=True) if name.endswith("weight")]
+        self.biases = [p for p, name in zip(self.parameters, self.names, strict=True) if name.endswith("bias")]
+        self.optimiser = plan.recipe.build_optimiser(self.parameters)
+        if states is not None:
+            self._restore(states)
+        generators = None if states is None else [state["generator/draws"] for state in states]
+        self.feed = feed_for(plan, members, generators)
+        self.buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+
+    @torch.no_grad()
+    def step(self, step: int) -> Stacked:
+        """One step of every member; returns the batch it was made on."""
+        batch = self.feed.next(step)
+        outputs, slopes = self._room(batch.inputs.shape[-1])
+        self._forward(batch.inputs, outputs)
+        slope = self.plan.task.likelihood.slope(outputs[-1], batch.targets, dim=1)
+        slope.mul_(batch.weights).div_(batch.inputs.shape[-1])
+        self._backward(batch.inputs, outputs, slope, slopes)
+        rate = self.plan.recipe.rate(step, self.feed.steps_an_epoch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+        return batch
+
+    def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Buffers that are used again at each step: fresh memory of this size costs more than the arithmetic."""
+        if rows not in self.buffers:
+            shapes = [(len(self.members), weight.shape[1], rows) for weight in self.weights]
+            self.buffers[rows] = [torch.empty(s) for s in shapes], [torch.empty(s) for s in shapes[:-1]]
+        return self.buffers[rows]
+
+    def _forward(self, inputs: Tensor, outputs: list[Tensor]) -> None:
+        for layer, (weight, output) in enumerate(zip(self.weights, outputs, strict=True)):
+            before = outputs[layer - 1] if layer else inputs
+            if self.biases:
+                torch.baddbmm(self.biases[layer], weight, before, out=output)
+            else:
+                torch.bmm(weight, before, out=output)
+            if layer < len(outputs) - 1:
+                output.relu_()
+
+    def _backward(self, inputs: Tensor, outputs: list[Tensor], slope: Tensor, slopes: list[Tensor]) -> None:
+        for layer in reversed(range(len(self.weights))):
+            before = outputs[layer - 1] if layer else inputs
+            torch.bmm(slope, before.transpose(1, 2), out=self.weights[layer].grad)
+            if self.biases:
+                torch.sum(slope, -1, keepdim=True, out=self.biases[layer].grad)
+            if layer:
+                below = torch.bmm(self.weights[layer].transpose(1, 2), slope, out=slopes[layer - 1])
+                # ReLU's derivative, in one vectorised pass over the product.
+                slope = torch.ops.aten.threshold_backward.grad_input(below, before, 0, grad_input=below)
+
+    @torch.no_grad()
+    def losses(self, batch: Stacked) -> Tensor:
+        """Each member's loss of the step just made, from the outputs that are still there."""
+        outputs, _ = self._room(batch.inputs.shape[-1])
+        rows = self.plan.task.likelihood.negative_log(outputs[-1], batch.targets, dim=1)
+        return (rows * batch.weights.squeeze(1)).mean(-1)
+
+    def finite(self) -> Tensor:
+        """Which members' last gradient is finite: one tensor shows it, as the others follow from it."""
+        assert self.parameters[-1].grad is not None
+        return torch.isfinite(self.parameters[-1].grad.flatten(1).sum(1))
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(members, rows, outputs) for scaled inputs."""
+        columns = inputs.flatten(1).T.expand(len(self.members), -1, -1)
+        shapes = [(len(self.members), weight.shape[1], len(inputs)) for weight in self.weights]
+        room = [torch.empty(shape) for shape in shapes]
+        self._forward(columns, room)
+        return room[-1].transpose(1, 2)
+
+    def network_weights(self, place: int) -> dict[str, Tensor]:
+        """One member's weights, as its network names and shapes them."""
+        pairs = zip(self.names, self.parameters, strict=True)
+        return {name: (p[place] if name.endswith("weight") else p[place, :, 0]).detach().clone() for name, p in pairs}
+
+    def state(self, place: int) -> dict[str, Tensor]:
+        """One member's share of everything that is needed to go on."""
+        tensors = {f"network/{name}": value for name, value in self.network_weights(place).items()}
+        for number, values in self.optimiser.state_dict()["state"].items():
+            for name, value in values.items():
+                if value is not None:
+                    own = value[place] if value.ndim == 3 else value
+                    tensors[f"optimiser/{number}/{name}"] = own.detach().clone()
+        tensors["generator/draws"] = self.feed.generator_states()[place]
+        return tensors
+
+    def _restore(self, states: list[dict[str, Tensor]]) -> None:
+        with torch.no_grad():
+            for name, parameter in zip(self.names, self.parameters, strict=True):
+                parameter.copy_(torch.stack([s[f"network/{name}"] for s in states]).view_as(parameter))
+        saved = self.optimiser.state_dict()
+        for key in states[0]:
+            if key.startswith("optimiser/"):
+                _, number, name = key.split("/")
+                parts = [state[key] for state in states]
+                whole = torch.stack(parts) if parts[0].ndim else parts[0]
+                saved["state"].setdefault(int(number), {})[name] = whole
+        self.optimiser.load_state_dict(saved)
