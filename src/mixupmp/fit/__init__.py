@@ -12,15 +12,17 @@ from typing import Any, Literal
 
 import torch
 
-from mixupmp.errors import BadRun, MixupMPError, check
+from mixupmp.errors import BadRun, MixupMPError, check, whole
 from mixupmp.fit import processes
 from mixupmp.fit.engine import ENGINES, choose_engine, run_engine
+from mixupmp.fit.factory import check_factory
 from mixupmp.fit.job import Every, Finished, Job, Progress, Quiet
 from mixupmp.fit.member import Interrupted, build_network
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.progress import Bars
 from mixupmp.fit.run_folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.fit.signals import FitInterrupted, stop_on_signals
+from mixupmp.fit.threads import pinned_threads
 from mixupmp.posterior import Posterior
 
 __all__ = ["ENGINES", "Every", "FitInterrupted", "Plan", "RunChanged", "RunFolder", "fit"]
@@ -52,6 +54,7 @@ def fit(
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
     wanted = _wanted(plan, members)
+    check_factory(plan)
     folder = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
     with ExitStack() as stack:
         shown: Progress = progress if not isinstance(progress, bool) else Quiet()
@@ -76,12 +79,8 @@ def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
     networks = plan.method.sampler.networks
     if members is None:
         return tuple(range(networks))
-    check(
-        len(members) > 0 and all(0 <= m < networks for m in members),
-        "members",
-        list(members),
-        f"numbers from 0 to {networks - 1}",
-    )
+    known = all(whole(m, 0) and m < networks for m in members) and len(members) == len(set(members)) > 0
+    check(known, "members", list(members), f"different numbers from 0 to {networks - 1}")
     return tuple(members)
 
 
@@ -149,8 +148,9 @@ def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
         network = build_network(plan, summary.member)
         network.load_state_dict(weights)
         networks.append(network.to(plan.device))
-    posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
-    posterior.wanted, posterior.notes = wanted, tuple(notes)
+    with pinned_threads(plan.recipe.threads):  # a Laplace approximation computes as much as a fit
+        posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
+    posterior.wanted, posterior.notes = wanted, (*notes, *posterior.notes)
     posterior.summaries = [summary for summary, _ in finished]
     posterior.origin = plan.describe()
     return posterior

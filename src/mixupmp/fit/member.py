@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import isfinite
 from typing import Any, Protocol
 
@@ -20,6 +18,7 @@ from mixupmp import seeds
 from mixupmp.batch import Batch
 from mixupmp.errors import InvalidArgument
 from mixupmp.fit.plan import Plan
+from mixupmp.fit.threads import pinned_threads
 from mixupmp.fit.validation import over_confidence, validation_record
 from mixupmp.loss import Categorical, weighted_loss
 from mixupmp.posterior import Summary, logits_of
@@ -50,7 +49,7 @@ class MemberFit:
         self.recipe = plan.recipe
         self.device = torch.device(plan.device)
         self.draws = seeds.generator(plan.seed, member, "draws")
-        with _threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
+        with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
             self.network = build_network(plan, member).to(self.device)
             self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
         self.images = len(plan.task.input_shape) == 3
@@ -93,7 +92,7 @@ class MemberFit:
 
     def run(self, watch: Watch) -> Summary:
         """Go on to the end."""
-        with _threads(self.recipe.threads), torch.random.fork_rng():
+        with pinned_threads(self.recipe.threads), torch.random.fork_rng():
             # A resumed fit has put this state back already; a new one starts it here.
             if self.step == 0:
                 torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
@@ -282,16 +281,6 @@ def build_network(plan: Plan, member: int) -> nn.Module:
         except RuntimeError as error:
             raise InvalidArgument("initial", f"member {member}", "weights of this network", str(error)) from error
     return network
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,0 +1,19 @@
+"""How many threads torch computes with: one and two give different bits, so a fit says how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside, and with as many as before after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
