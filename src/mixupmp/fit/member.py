@@ -217,16 +217,15 @@ class MemberFit:
 
     def weights(self) -> dict[str, Tensor]:
         """The network's parameters and buffers, on the CPU in plain memory order; copies, so tied ones are two."""
-        plain = torch.contiguous_format
-        return {n: value.detach().cpu().clone(memory_format=plain) for n, value in self.network.state_dict().items()}
+        return {name: _copied(value) for name, value in self.network.state_dict().items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Everything needed to go on: tensors, and text."""
+        """Everything needed to go on: tensors, and text. Copies: they stay as they are while the fit goes on."""
         tensors = {f"network/{name}": value for name, value in self.weights().items()}
         for number, values in self.optimiser.state_dict()["state"].items():
             for name, value in values.items():
                 if value is not None:
-                    tensors[f"optimiser/{number}/{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
+                    tensors[f"optimiser/{number}/{name}"] = _copied(torch.as_tensor(value))
         tensors["generator/draws"] = self.draws.get_state()
         tensors["generator/global"] = torch.get_rng_state()
         if self.over_confidence is not None:
@@ -281,6 +280,10 @@ def build_network(plan: Plan, member: int) -> nn.Module:
         except RuntimeError as error:
             raise InvalidArgument("initial", f"member {member}", "weights of this network", str(error)) from error
     return network
+
+
+def _copied(value: Tensor) -> Tensor:
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
