@@ -14,7 +14,7 @@ from mixupmp.errors import MixupMPError
 from mixupmp.fit import FitInterrupted
 from mixupmp.version import __version__
 
-COMMANDS = ("demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground")
+COMMANDS = ("demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground", "serve", "reproduce")
 
 app = typer.Typer(
     name="mixupmp",
