@@ -24,8 +24,8 @@ from mixupmp.metrics.checks import TINY
 from mixupmp.posterior import DropoutPosterior, LaplacePosterior, Posterior, logits_of
 from mixupmp.version import __version__
 
-CLASSIFIER_OUTPUTS = ("member_probabilities", "mean", "entropy", "mutual_information")
-REGRESSOR_OUTPUTS = ("member_means", "member_deviations", "mean", "deviation")
+CLASSIFIER_OUTPUTS = ("member_probabilities", "probabilities", "entropy", "mutual_information")
+REGRESSOR_OUTPUTS = ("member_means", "member_deviations", "predicted_mean", "predicted_deviation")
 TOLERANCE = 1e-5
 OPSET = 18
 
@@ -44,10 +44,11 @@ def export_onnx(
 ) -> dict[str, str]:
     """Write the posterior as an ONNX file, check it in onnxruntime, and return the metadata that it carries.
 
-    Outputs of a classifier: member_probabilities (members, rows, classes), mean (rows, classes), entropy (rows,) of
-    the mean, mutual_information (rows,). Of a regressor: member_means, member_deviations (members, rows), mean and
-    deviation (rows,), times and plus the scale of the `target`. `pixels` says that inputs are uint8, which is
-    assumed of images. A temperature or vector `calibrator` acts on the mean.
+    Outputs of a classifier: member_probabilities (members, rows, classes), their mean, probabilities (rows, classes),
+    its entropy (rows,), and mutual_information (rows,). Of a regressor: member_means, member_deviations (members,
+    rows), predicted_mean and predicted_deviation (rows,), on the scale of the `target` (its mean and deviation).
+    `pixels` says that inputs are uint8, which is assumed of images. A temperature or vector `calibrator` acts on the
+    mean.
     """
     try:
         import onnx

@@ -26,7 +26,6 @@ from mixupmp.loggers import Logger, log_posterior, logging_to
 from mixupmp.loss import Categorical, Gaussian
 from mixupmp.methods import Method, mixup_mp
 from mixupmp.posterior import Posterior, Task
-from mixupmp.predictive import Predictive
 from mixupmp.recipe import Recipe
 from mixupmp.selection import Search, Selection, select
 
@@ -119,6 +118,22 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class MixupParameters:
+    """The numbers of a fit by MixupMP, given or chosen."""
+
+    method_: Method
+
+    @property
+    def ratio_(self) -> float:
+        """r of the fit."""
+        return self.method_.predictive.ratio
+
+    @property
+    def alpha_(self) -> float | None:
+        """alpha of the fit; None where r = 0 left nothing to blend."""
+        return getattr(self.method_.predictive.base, "alpha", None)
+
+
 def seed_of(random_state: Any) -> int:
     """The seed: the number itself, or one drawn from a generator (numpy's global one for None)."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
@@ -147,9 +162,7 @@ def counted(inputs: Tensor, labels: Tensor, weights: Tensor | None) -> Rows:
     return Rows(inputs[seen], labels[seen], (weights / weights.mean()).float())
 
 
-def mixup_method(
-    ratio: Any, alpha: Any, members: int, search: Search | None, predictive: Predictive | None = None
-) -> tuple[Method, Search | None]:
+def mixup_method(ratio: Any, alpha: Any, members: int, search: Search | None) -> tuple[Method, Search | None]:
     """MixupMP with these numbers, or with "auto" a search for them."""
     for name, value in (("ratio", ratio), ("alpha", alpha)):
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)

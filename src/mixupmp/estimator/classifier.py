@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mixupmp.data.rows import Rows
 from mixupmp.errors import BadData, InvalidArgument, UnknownName, check
-from mixupmp.estimator.base import PosteriorEstimator, counted, mixup_method, weights_of
+from mixupmp.estimator.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
 from mixupmp.estimator.beyond import BeyondProtocol
 from mixupmp.estimator.inputs import Layout, is_table, read_again, read_images, read_table, unpack
 from mixupmp.loss import Categorical
@@ -146,7 +146,7 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
         return rows.checked(len(self.classes_), "given")
 
 
-class MixupMPClassifier(PosteriorClassifier):
+class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     """MixupMP: an ensemble on repeats of the data plus, r times as much, Mixup blends of them.
 
     Parameters
@@ -205,16 +205,6 @@ class MixupMPClassifier(PosteriorClassifier):
 
     def _method(self) -> tuple[Method, Search | None]:
         return mixup_method(self.ratio if self.r is None else self.r, self.alpha, self.members, self.search)
-
-    @property
-    def ratio_(self) -> float:
-        """r of the fit."""
-        return self.method_.predictive.ratio
-
-    @property
-    def alpha_(self) -> float | None:
-        """alpha of the fit; None where r = 0 left nothing to blend."""
-        return getattr(self.method_.predictive.base, "alpha", None)
 
 
 class DeepEnsembleClassifier(PosteriorClassifier):

@@ -14,7 +14,7 @@ from mixupmp.recipe import Recipe
 TABLE = Recipe(batch_size=128, optimiser="adamw", learning_rate=1e-3, weight_decay=0.3)
 IMAGES = Recipe(batch_size=128, learning_rate=0.05)
 FINE_TUNE = Recipe(batch_size=64, optimiser="adamw", learning_rate=1e-4, weight_decay=1e-2)
-TABLE_STEPS, IMAGE_STEPS, FINE_TUNE_STEPS = 150, 2000, 300
+TABLE_STEPS, IMAGE_STEPS, FINE_TUNE_STEPS = 80, 2000, 300
 MOST_EPOCHS, FEWEST_EPOCHS = 1000, 20
 
 

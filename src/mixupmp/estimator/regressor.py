@@ -12,7 +12,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
 from mixupmp.errors import BadData, UnknownName, check
-from mixupmp.estimator.base import PosteriorEstimator, counted, mixup_method, weights_of
+from mixupmp.estimator.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
 from mixupmp.estimator.inputs import Layout, is_table, read_images, read_table, unpack
 from mixupmp.loss import Gaussian
 from mixupmp.methods import Method
@@ -22,7 +22,7 @@ from mixupmp.selection import Search
 Numbers = NDArray[np.float64]
 
 
-class MixupMPRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
+class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
     """MixupMP for numbers: blends of rows have blends of their targets; every member says a mean and a deviation.
 
     The predictive of a row is the equal mixture of the members' Gaussians. Its variance has two parts: what the
@@ -45,6 +45,7 @@ class MixupMPRegressor(RegressorMixin, PosteriorEstimator):  # type: ignore[misc
     ----------
     posterior_ : Posterior, on the scale of standardised targets
     target_mean_, target_deviation_ : float, that scale
+    ratio_, alpha_ : the numbers that were fitted
     selection_ : Selection with the curve that was seen, or None where nothing was to be chosen
     """
 
