@@ -59,6 +59,8 @@ class MemberFit:
         self.optimiser = self.recipe.build_optimiser(self.network.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
         self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
+        # Torch's global generator, which dropout and users' transforms draw from, as it is while this fit runs.
+        self._global_state, self._running = seeds.generator(plan.seed, member, "global").get_state(), False
         self.step = 0  # steps done
         self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
         self.diverged_at: int | None = None
@@ -93,14 +95,15 @@ class MemberFit:
     def run(self, watch: Watch) -> Summary:
         """Go on to the end."""
         with pinned_threads(self.recipe.threads), torch.random.fork_rng():
-            # A resumed fit has put this state back already; a new one starts it here.
-            if self.step == 0:
-                torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
-            else:
-                torch.set_rng_state(self._global_state)
+            torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
+            torch.set_rng_state(self._global_state)
+            self._running = True
             self.network.train()
-            while not self.finished:
-                self._run_epoch(watch)
+            try:
+                while not self.finished:
+                    self._run_epoch(watch)
+            finally:
+                self._global_state, self._running = torch.get_rng_state(), False
             self._check_weights()
             return self.summary()
 
@@ -227,7 +230,7 @@ class MemberFit:
                 if value is not None:
                     tensors[f"optimiser/{number}/{name}"] = _copied(torch.as_tensor(value))
         tensors["generator/draws"] = self.draws.get_state()
-        tensors["generator/global"] = torch.get_rng_state()
+        tensors["generator/global"] = torch.get_rng_state() if self._running else self._global_state
         if self.over_confidence is not None:
             tensors["over_confidence"] = self.over_confidence
         if self.losses:
