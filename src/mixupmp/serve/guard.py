@@ -50,8 +50,11 @@ def check_exposure(host: str, token: str | None) -> None:
 class Guard:
     """Refuses foreign host names, which a page elsewhere could point at this machine, and asks for the token."""
 
-    def __init__(self, app: App, token: str | None = None, any_host: bool = False) -> None:
+    def __init__(
+        self, app: App, token: str | None = None, any_host: bool = False, open_paths: frozenset[str] = frozenset()
+    ) -> None:
         self.app, self.token, self.any_host = app, token, any_host
+        self.open_paths = OPEN | open_paths
 
     async def __call__(self, scope: ScopeOrMessage, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +78,7 @@ class Guard:
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if not self.any_host and not is_loopback(name):
             return 421, f"This server answers to localhost only, not to {name[:100]!r}."
-        if self.token is None or path in OPEN:
+        if self.token is None or path in self.open_paths:
             return None
         given = headers.get(b"authorization", b"")
         scheme, _, word = given.partition(b" ")

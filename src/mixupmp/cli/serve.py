@@ -1,0 +1,85 @@
+"""`mixupmp serve`: a run behind HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from mixupmp.cli.options import DataRoot, Run
+from mixupmp.cli.output import remark
+from mixupmp.cli.playground import Host, Port, Token
+from mixupmp.cli.scoring import data_of_run, labels_for
+from mixupmp.data.rows import Rows
+from mixupmp.errors import MixupMPError
+from mixupmp.planning import load_data
+from mixupmp.posterior import Posterior
+from mixupmp.saved import load
+
+_DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
+
+
+class Runtime(StrEnum):
+    """What computes."""
+
+    torch = "torch"
+    onnx = "onnx"
+
+
+def command(
+    run: Run,
+    host: Host = "127.0.0.1",
+    port: Port = 8713,
+    token: Token = None,
+    runtime: Annotated[Runtime, typer.Option(help="What computes the answers.")] = Runtime.torch,
+    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
+    data_root: DataRoot = None,
+    coverage: Annotated[float, typer.Option(help="Of the prediction sets.")] = 0.9,
+    risk: Annotated[float, typer.Option(help="The share of wrong answers that is tolerated; abstains beyond.")] = 0.05,
+    most_rows: Annotated[int, typer.Option(help="Rows of a request.")] = 1024,
+    most_bytes: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 * 2**20,
+    seconds: Annotated[float, typer.Option(help="To the answer, at most.")] = 10.0,
+) -> None:
+    """Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.
+
+    Concurrent requests are answered together. SIGTERM finishes what was asked, then ends.
+
+    [bold]Examples[/bold]
+
+        mixupmp serve runs/first
+        curl localhost:8713/predict -H 'Content-Type: image/png' --data-binary @photo.png
+        MIXUPMP_TOKEN=... mixupmp serve runs/first --host 0.0.0.0 --runtime onnx
+    """
+    from mixupmp.serve import Limits, model_of, serve_model
+    from mixupmp.serve.guard import check_exposure
+
+    check_exposure(host, token)
+    limits = replace(Limits(), rows=most_rows, body=most_bytes, seconds=seconds, waiting=max(4096, most_rows))
+    torch.set_num_threads(1)
+    posterior = load(run)
+    held_out = _held_out(run, posterior, data, data_root)
+    remark(f"making {run} ready")
+    title = run.absolute().name
+    model = model_of(posterior, held_out, runtime=runtime.value, coverage=coverage, risk=risk, title=title)
+    remark(f"promise: {model.promise.describe()['guarantee']}")
+    serve_model(model, host=host, port=port, token=token, limits=limits, ready=_say)
+
+
+def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | None) -> Rows | None:
+    """The rows that sets and abstention rest on. A run whose data is not here is served without a guarantee."""
+    try:
+        dataset = load_data(data_of_run(run, name, root))
+        return labels_for(posterior.task, dataset, dataset.test)
+    except MixupMPError as error:
+        if name is not None:
+            raise
+        remark(f"note: no held-out rows ({error})")
+        return None
+
+
+def _say(address: str) -> None:
+    remark(f"Serving at {address}   (its API: {address}docs)")

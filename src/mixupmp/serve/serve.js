@@ -1,0 +1,129 @@
+// The server's page: send an image or a row, show who votes for what.
+const get = (id) => document.getElementById(id);
+const pad = get("pad"), pen = pad.getContext("2d");
+let about = null, token = "", asked = 0;
+
+const make = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+const percent = (value) => (value >= 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value > 0.1 && value < 0.9 ? 0 : 1)}%`);
+
+async function ask(path, options = {}) {
+  const headers = { ...(options.headers ?? {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const response = await fetch(path, { ...options, headers });
+  const told = await response.json().catch(() => ({ detail: `The server answered ${response.status}.` }));
+  if (response.status === 401) get("token-form").hidden = false;
+  if (!response.ok) throw new Error(told.detail ?? `The server answered ${response.status}.`);
+  return told;
+}
+
+async function start() {
+  try {
+    about = await ask("metadata");
+  } catch (error) {
+    get("about").textContent = error.message;
+    return;
+  }
+  get("token-form").hidden = true;
+  const { there, wanted } = about.networks;
+  const short = there < wanted ? ` (${there} of ${wanted} networks)` : "";
+  get("about").textContent = `${about.title}: ${about.members} members${short}, ${about.classes.length} classes, inputs ${about.input_shape.join(" × ")}, ${about.runtime}.`;
+  get("promise").textContent = `What sets and abstention promise: ${about.promise.guarantee}.`;
+  const images = about.input_shape.length === 3;
+  get("image-inputs").hidden = !images;
+  get("row-inputs").hidden = images;
+  if (!images) get("detail").textContent = "Type a row and press Predict.";
+  clearPad();
+  const examples = images ? await ask("examples") : [];
+  get("examples-part").hidden = !examples.length;
+  get("examples").replaceChildren(...examples.map(({ image, label }) => {
+    const button = make("button", { type: "button", "aria-label": `Try a held-out ${label}` }, make("img", { src: image, alt: "" }));
+    button.addEventListener("click", async () => { const blob = await (await fetch(image)).blob(); show(blob); predictImage(blob, label); });
+    return make("li", {}, button);
+  }));
+}
+
+// ---- asking --------------------------------------------------------------------------------------------------------
+const predictImage = (blob, truth) => predict("predict?resize=true", { body: blob, headers: { "Content-Type": blob.type || "image/png" } }, truth);
+
+async function predict(path, options, truth) {
+  const mine = ++asked;
+  document.body.dataset.state = "asking";
+  try {
+    const told = await ask(path, { method: "POST", ...options });
+    if (mine === asked) showVotes(told.predictions[0], told, truth);
+  } catch (error) {
+    if (mine === asked) { get("verdict").textContent = "No answer"; get("detail").textContent = error.message; }
+  }
+  if (mine === asked) document.body.dataset.state = "answered";
+}
+
+function showVotes(row, told, truth) {
+  const votes = row.members.map((member) => member.indexOf(Math.max(...member)));
+  const agree = votes.filter((vote) => vote === row.number).length;
+  get("verdict").classList.toggle("abstains", !row.accepted);
+  get("verdict").textContent = row.accepted ? `It says ${row.predicted}, ${percent(row.confidence)}` : `It abstains: its best guess is ${row.predicted}, ${percent(row.confidence)}`;
+  const known = truth === undefined ? "" : ` The label is ${truth}.`;
+  get("detail").textContent = `${agree} of ${votes.length} members vote for ${row.predicted}.${known}`;
+  const order = row.probabilities.map((_, k) => k).sort((a, b) => row.probabilities[b] - row.probabilities[a]).slice(0, 10);
+  get("bars").replaceChildren(...order.map((k) => {
+    const track = make("div", { class: "track" }, make("span", { class: "mean", style: `width:${100 * row.probabilities[k]}%` }),
+      ...row.members.map((member) => make("span", { class: "tick", style: `left:${100 * member[k]}%` })));
+    return make("tr", k === row.number ? { class: "top" } : {}, make("th", { scope: "row" }, told.classes[k]), make("td", { class: "bars" }, track),
+      make("td", { class: "number" }, percent(row.probabilities[k])), make("td", { class: "number" }, String(votes.filter((vote) => vote === k).length)));
+  }));
+  get("table").hidden = get("facts").hidden = false;
+  const facts = { "Prediction set": `${row.set.join(", ")} (${percent(told.coverage)} coverage asked)`, Entropy: `${row.entropy.toFixed(3)} nats`,
+    "Members disagree by": `${row.mutual_information.toFixed(3)} nats of mutual information` };
+  get("facts").replaceChildren(...Object.entries(facts).flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)]));
+}
+
+// ---- the pad -------------------------------------------------------------------------------------------------------
+function clearPad() {
+  pen.fillStyle = "#000";
+  pen.fillRect(0, 0, pad.width, pad.height);
+}
+
+async function show(blob) {
+  try {
+    const image = await createImageBitmap(blob);
+    clearPad();
+    pen.imageSmoothingEnabled = image.width > pad.width;
+    const scale = Math.min(pad.width / image.width, pad.height / image.height);
+    pen.drawImage(image, (pad.width - image.width * scale) / 2, (pad.height - image.height * scale) / 2, image.width * scale, image.height * scale);
+  } catch { /* not a picture: the server says so */ }
+}
+
+const take = (file) => { if (file) { show(file); predictImage(file); } };
+let down = false, due = null;
+const stroke = (event, from) => {
+  const box = pad.getBoundingClientRect();
+  const at = [((event.clientX - box.left) / box.width) * pad.width, ((event.clientY - box.top) / box.height) * pad.height];
+  Object.assign(pen, { strokeStyle: "#fff", lineWidth: pad.width / 11, lineCap: "round", lineJoin: "round" });
+  pen.beginPath();
+  pen.moveTo(...(from ?? at));
+  pen.lineTo(...at);
+  pen.stroke();
+  clearTimeout(due);
+  due = setTimeout(() => pad.toBlob((blob) => predictImage(blob), "image/png"), 250);
+  return at;
+};
+let last = null;
+pad.addEventListener("pointerdown", (event) => { down = true; pad.setPointerCapture(event.pointerId); last = stroke(event, null); });
+pad.addEventListener("pointermove", (event) => { if (down) last = stroke(event, last); });
+for (const name of ["pointerup", "pointercancel"]) pad.addEventListener(name, () => { down = false; });
+get("clear").addEventListener("click", () => { clearPad(); ++asked; get("verdict").textContent = "Nothing asked yet"; get("detail").textContent = "Draw on the pad, drop an image on it, or choose a file."; get("table").hidden = get("facts").hidden = true; });
+get("file").addEventListener("change", ({ target }) => { take(target.files[0]); target.value = ""; });
+for (const name of ["dragenter", "dragover"]) get("drop").addEventListener(name, (event) => { event.preventDefault(); get("drop").classList.add("over"); });
+for (const name of ["dragleave", "drop"]) get("drop").addEventListener(name, (event) => { event.preventDefault(); get("drop").classList.remove("over"); });
+get("drop").addEventListener("drop", (event) => take(event.dataTransfer.files[0]));
+get("row-inputs").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const numbers = get("row").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  predict("predict", { body: JSON.stringify({ inputs: [numbers] }), headers: { "Content-Type": "application/json" } });
+});
+get("token-form").addEventListener("submit", (event) => { event.preventDefault(); token = get("token").value; start(); });
+start();
