@@ -424,3 +424,17 @@ def test_the_cnn_is_fitted_in_channels_last_memory_and_handed_out_in_plain(image
     assert fitted.network.second.weight.is_contiguous(memory_format=torch.channels_last)
     fitted.run(Silent())
     assert all(value.is_contiguous() for value in fitted.weights().values())
+
+
+def test_the_accuracy_of_many_rows_is_judged_on_a_share_from_everywhere(
+    table: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows may be sorted by class: the first of them would show one class alone."""
+    ordered = table.train.take(table.train.labels.argsort(stable=True))
+    fitted = MemberFit(plan_for(table.with_train(ordered), single_network(), "mlp", FEW), 0)
+    with torch.no_grad():
+        for parameter in fitted.network.parameters():
+            parameter.zero_()
+        fitted.network[-1].bias[0] = 1.0  # always says class 0
+    monkeypatch.setattr("mixupmp.fit.member.ENOUGH_ROWS", 15)
+    assert fitted.summary().training_accuracy == pytest.approx(1 / 3)

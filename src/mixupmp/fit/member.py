@@ -197,12 +197,12 @@ class MemberFit:
 
     @torch.no_grad()
     def _training_accuracy(self, most: int | None = None) -> float | None:
-        """Of all rows, or of the first `most`."""
+        """Of all rows, or of `most` of them, evenly spaced: they may be sorted by class."""
         if not isinstance(self.plan.task.likelihood, Categorical):
             return None
         seen = self.plan.seen()
         count = min(len(seen.source), most or len(seen.source))
-        chunks = torch.arange(count).split(256)
+        chunks = (torch.arange(count) * len(seen.source) // count).split(256)
         self.network.eval()
         correct = 0
         for rows in seen.source.batches(chunks):
