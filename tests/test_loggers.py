@@ -44,6 +44,7 @@ def test_losses_validation_and_disagreement_are_told(table: Dataset) -> None:
     for member in (0, 1):
         assert list(listener.logged[f"member {member}/epoch loss"]) == [3, 6, 9]
         assert list(listener.logged[f"member {member}/validation nll"]) == [3, 6, 9]
+        assert list(listener.logged[f"member {member}/validation ece"]) == [3, 6, 9]
     assert list(listener.logged["posterior/ece"]) == [1, 2]
     assert listener.logged["posterior/disagreement"][1] == 0
     assert listener.logged["posterior/disagreement"][2] > 0

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from mixupmp.fit.plan import Plan
 from mixupmp.loss import Categorical
+from mixupmp.metrics.scores import Scores
 from mixupmp.posterior import EnsemblePosterior
 
 
@@ -47,6 +48,7 @@ def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
     return {
         "validation_nll": float(functional.cross_entropy(outputs, labels)),
         "validation_accuracy": float((outputs.argmax(1) == labels).float().mean()),
+        "validation_ece": Scores(outputs.shape[1]).update(outputs.softmax(1), labels).result().ece,
     }
 
 
