@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -436,5 +437,5 @@ def test_the_accuracy_of_many_rows_is_judged_on_a_share_from_everywhere(
         for parameter in fitted.network.parameters():
             parameter.zero_()
         fitted.network[-1].bias[0] = 1.0  # always says class 0
-    monkeypatch.setattr("mixupmp.fit.member.ENOUGH_ROWS", 15)
+    monkeypatch.setattr(sys.modules[MemberFit.__module__], "ENOUGH_ROWS", 15)
     assert fitted.summary().training_accuracy == pytest.approx(1 / 3)
