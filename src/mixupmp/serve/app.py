@@ -14,6 +14,7 @@ from mixupmp.pages import asset
 from mixupmp.report.png import data_uri, is_picture
 from mixupmp.serve.batching import Batcher
 from mixupmp.serve.description import PREDICT, metadata_of
+from mixupmp.serve.docs import docs_page
 from mixupmp.serve.guard import Guard, check_exposure, is_loopback
 from mixupmp.serve.limits import Limits, Refused, unusable
 from mixupmp.serve.model import Model
@@ -50,7 +51,7 @@ def create_app(
 
     about = "A martingale posterior behind HTTP: probabilities, each member's, and when not to trust them."
     app = FastAPI(title=f"mixupmp: {model.title}", version=__version__, description=about, lifespan=lifespan,
-                  docs_url="/docs", redoc_url=None)  # fmt: skip
+                  docs_url=None, redoc_url=None)  # fmt: skip
     app.add_middleware(Guard, token=token, any_host=not is_loopback(host), open_paths=OPEN)
     predict = _predictor(model, limits, batcher, telemetry)
     app.add_api_route("/predict", predict, methods=["POST"], openapi_extra=PREDICT, response_class=Response,
@@ -83,6 +84,9 @@ def _add_surroundings(app: FastAPI, model: Model, limits: Limits, batcher: Batch
     async def examples() -> list[dict[str, str]]:
         return pictures
 
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(docs_page(app.openapi(), str(request.base_url)))
+
     async def front() -> Response:
         return HTMLResponse(page())
 
@@ -90,6 +94,7 @@ def _add_surroundings(app: FastAPI, model: Model, limits: Limits, batcher: Batch
     app.add_api_route("/metadata", metadata, methods=["GET"], summary="What is served, and what it promises")
     app.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response, summary="Prometheus metrics")
     app.add_api_route("/examples", examples, methods=["GET"], summary="Held-out pictures to try")
+    app.add_api_route("/docs", docs, methods=["GET"], include_in_schema=False)
     app.add_api_route("/", front, methods=["GET"], include_in_schema=False)
     app.add_api_route("/static/{name}", script, methods=["GET"], include_in_schema=False)
 

@@ -63,9 +63,16 @@ class Promise:
         covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of rows like the held-out ones"
         if not self.conformal.attainable(self.coverage):
             covered = "there were too few held-out rows for this coverage: sets hold all classes"
+        rule = self.abstention
+        answered = f"it abstains everywhere, because {rule.reason}"
+        if rule.threshold is not None:
+            answered = (
+                f"it answers where its confidence is at least {rule.threshold:.3f}, and then errs on at most "
+                f"{self.risk:.0%} of them, with {rule.confidence:.0%} certainty"
+            )
         return {
-            "coverage": self.coverage, "risk": self.risk, "rows": self.rows, "threshold": self.abstention.threshold,
-            "guarantee": f"{covered}; {self.abstention.reason}",
+            "coverage": self.coverage, "risk": self.risk, "rows": self.rows, "threshold": rule.threshold,
+            "guarantee": f"{covered}; {answered}".rstrip("."),
         }  # fmt: skip
 
 

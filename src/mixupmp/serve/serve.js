@@ -9,7 +9,7 @@ const make = (name, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
-const percent = (value) => (value >= 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value > 0.1 && value < 0.9 ? 0 : 1)}%`);
+const percent = (value) => (value >= 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value > 0.1 && value < 0.95 ? 0 : 1)}%`);
 
 async function ask(path, options = {}) {
   const headers = { ...(options.headers ?? {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
@@ -68,7 +68,9 @@ function showVotes(row, told, truth) {
   get("verdict").textContent = row.accepted ? `It says ${row.predicted}, ${percent(row.confidence)}` : `It abstains: its best guess is ${row.predicted}, ${percent(row.confidence)}`;
   const known = truth === undefined ? "" : ` The label is ${truth}.`;
   get("detail").textContent = `${agree} of ${votes.length} members vote for ${row.predicted}.${known}`;
-  const order = row.probabilities.map((_, k) => k).sort((a, b) => row.probabilities[b] - row.probabilities[a]).slice(0, 10);
+  // The likeliest three, and whatever else has a vote or is worth a percent.
+  const order = row.probabilities.map((_, k) => k).sort((a, b) => row.probabilities[b] - row.probabilities[a])
+    .filter((k, place) => place < 3 || votes.includes(k) || row.probabilities[k] >= 0.01).slice(0, 12);
   get("bars").replaceChildren(...order.map((k) => {
     const track = make("div", { class: "track" }, make("span", { class: "mean", style: `width:${100 * row.probabilities[k]}%` }),
       ...row.members.map((member) => make("span", { class: "tick", style: `left:${100 * member[k]}%` })));
