@@ -14,7 +14,8 @@ from typing import Any
 
 from mixupmp.augment import Kernel, identity
 from mixupmp.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
-from mixupmp.errors import InvalidArgument, UnknownName, check
+from mixupmp.errors import InvalidArgument, UnknownName, check, number
+from mixupmp.networks import check_dropout
 from mixupmp.predictive import Predictive
 from mixupmp.samplers import DropoutMasks, Ensemble, Laplace, Sampler
 from mixupmp.weights import Dirichlet, StabilisedDirichlet
@@ -33,12 +34,14 @@ class Method:
     validation_fraction: float = 0.0  # share of the training rows that the fit keeps to adapt its predictive
 
     def __post_init__(self) -> None:
-        check(0 <= self.dropout < 1, "dropout", self.dropout, "a rate in [0, 1)")
-        if self.predictive.adaptive:
-            check(
-                0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction,
-                "between 0 and 1 for a base measure that adapts to validation rows",
-            )  # fmt: skip
+        check(isinstance(self.predictive, Predictive), "predictive", self.predictive, "a Predictive")
+        samples = callable(getattr(self.sampler, "posterior", None)) and not isinstance(self.sampler, type)
+        check(samples, "sampler", self.sampler, "a sampler, as Ensemble(4) or DropoutMasks(20)")
+        check_dropout(self.dropout)
+        share = self.validation_fraction
+        check(number(share) and 0 <= share < 1, "validation_fraction", share, "a share in [0, 1)")
+        must = "between 0 and 1 for a base measure that adapts to validation rows"
+        check(share > 0 or not self.predictive.adaptive, "validation_fraction", share, must)
 
 
 def single_network(kernel: Kernel = identity) -> Method:

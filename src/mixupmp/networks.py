@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.errors import InvalidArgument, UnknownName, check
+from mixupmp.errors import InvalidArgument, UnknownName, check, number
 from mixupmp.pooled_convolution import PooledConvolution
 
 
@@ -68,6 +68,10 @@ class CNN(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.second(self.first(inputs)).flatten(1))
+
+    def layers(self) -> list[nn.Module]:
+        """Itself as a plain sequence of layers."""
+        return [self.first, self.second, nn.Flatten(), *self.head]
 
 
 class BasicBlock(nn.Module):
@@ -207,7 +211,7 @@ def named(name: str, shape: Sequence[int], outputs: int, dropout: float = 0.0) -
 
 
 def check_dropout(rate: float) -> None:
-    check(0 <= rate < 1, "dropout", rate, "a rate in [0, 1)")
+    check(number(rate) and 0 <= rate < 1, "dropout", rate, "a rate in [0, 1)")
 
 
 def _pooled(pixels: int, side: int, padding: int) -> int:
