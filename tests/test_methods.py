@@ -251,5 +251,5 @@ def test_bad_settings_are_named(build: Callable[[], Any], message: str) -> None:
 
 
 def test_an_unknown_method_is_told_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="unknown method 'mixup-pm'. Did you mean 'mixup-mp'"):
+    with pytest.raises(UnknownName, match=r"unknown method 'mixup-pm'\. Did you mean 'mixup-mp'"):
         method_named("mixup-pm")
