@@ -14,7 +14,6 @@ from mixupmp.errors import InvalidArgument
 from mixupmp.loss import Categorical, Gaussian
 from mixupmp.networks import CNN, MLP, ResNet18, WideResNet
 from mixupmp.posterior import (
-    VECTORISED_ROWS,
     DropoutPosterior,
     EnsemblePosterior,
     LaplacePosterior,
@@ -22,6 +21,7 @@ from mixupmp.posterior import (
     Task,
     logits_of,
 )
+from mixupmp.together import GROUPED_ROWS, Together, can_go_together
 
 TASK = Task(Categorical(3), Standardise(), (4,), ("a", "b", "c"))
 
@@ -84,31 +84,41 @@ def test_streaming_equals_one_block(size: int) -> None:
     assert torch.allclose(posterior.probabilities(inputs, batch_size=size), posterior.probabilities(inputs), atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, GROUPED_ROWS, GROUPED_ROWS + 1, 40])
 @pytest.mark.parametrize(
-    ("build", "shape"),
+    ("build", "shape", "known"),
     [
-        (lambda: MLP(4, 3), (4,)),
-        (lambda: MLP(4, 3, dropout=0.3), (4,)),
-        (lambda: CNN(1, (28, 28), 3), (1, 28, 28)),
-        (lambda: ResNet18(1, 3, width=4), (1, 12, 12)),
-        (lambda: WideResNet(3, 3, depth=10, widen=1, dropout=0.3), (3, 12, 12)),
+        (lambda: MLP(4, 3), (4,), True),
+        (lambda: MLP(4, 3, dropout=0.3, bias=False), (4,), True),
+        (lambda: CNN(1, (28, 28), 3), (1, 28, 28), True),
+        (lambda: CNN(3, (20, 22), 3, dropout=0.3, bias=False), (3, 20, 22), True),
+        (lambda: CNN(1, (8, 8), 3), (1, 8, 8), True),
+        (lambda: nn.Sequential(nn.Flatten(), nn.ReLU()), (3,), True),
+        (lambda: ResNet18(1, 3, width=4), (1, 12, 12), False),
+        (lambda: WideResNet(3, 3, depth=10, widen=1, dropout=0.3), (3, 12, 12), False),
     ],
-    ids=["mlp", "mlp with dropout", "cnn", "resnet", "wide resnet"],
+    ids=["mlp", "mlp with dropout", "cnn", "cnn in colour", "small cnn", "no weights", "resnet", "wide resnet"],
 )
-def test_few_rows_in_one_program_equal_a_loop_over_members(
-    build: Callable[[], nn.Module], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+def test_members_together_equal_a_loop_over_members(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], known: bool, rows: int
 ) -> None:
-    posterior = EnsemblePosterior(seeded(build), Task(Categorical(3), Standardise(), shape), 3)
-    together: list[int] = []
-    original = posterior._together
-    monkeypatch.setattr(posterior, "_together", lambda rows: (together.append(len(rows)), original(rows))[1])
-    inputs = inputs_of(shape, VECTORISED_ROWS)
-    outputs = posterior.member_outputs(inputs)
-    assert together == [VECTORISED_ROWS]
-    loop = torch.stack([network(inputs) for network in posterior.networks])
+    networks = [network.eval() for network in seeded(build)]
+    assert can_go_together(networks) == known
+    inputs = inputs_of(shape, rows)
+    with torch.no_grad():
+        loop = torch.stack([network(inputs) for network in networks])
+        together = Together(networks)(inputs) if known else None
+    outputs = together
+    if outputs is None:
+        outputs = EnsemblePosterior(networks, Task(Categorical(3), Standardise(), shape), 3).member_outputs(inputs)
+    assert outputs.shape == loop.shape
     assert float((outputs - loop).abs().max()) <= 1e-6 * max(1.0, float(loop.abs().max())) * 4
-    posterior.member_outputs(inputs_of(shape, VECTORISED_ROWS + 1))
-    assert together == [VECTORISED_ROWS]
+
+
+def test_unlike_networks_do_not_go_together() -> None:
+    assert not can_go_together([MLP(4, 3), MLP(4, 3, hidden=(5,))])
+    assert not can_go_together([nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 3), nn.Tanh())])
+    assert not can_go_together([nn.Sequential(nn.Linear(4, 3), nn.Tanh())] * 2)
 
 
 class Mine(nn.Module):

@@ -25,6 +25,9 @@ _LAST = torch.channels_last
 _UNIT = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, transposed, output padding, groups
 
 
+FEW_CHANNELS = 4  # of the input, up to which blocks pay: more fill a convolution's vectors by themselves
+
+
 class PooledConvolution(nn.Conv2d):
     """A stride-1 convolution, 2x2 max-pooling and ReLU.
 
@@ -39,7 +42,8 @@ class PooledConvolution(nn.Conv2d):
 
     def _pooled(self, inputs: Tensor) -> Tensor:
         if self.fast and self._suits(inputs):
-            if not inputs.requires_grad and inputs.shape[2] % 2 == 0 and inputs.shape[3] % 2 == 0:
+            even = inputs.shape[2] % 2 == 0 and inputs.shape[3] % 2 == 0
+            if even and not inputs.requires_grad and self.in_channels <= FEW_CHANNELS:
                 return _BlockedMaximum.apply(inputs, self.weight, self.__dict__.setdefault("_kept", []))
             return functional.max_pool2d(_SplitGradients.apply(inputs, self.weight), 2)
         return functional.max_pool2d(self._conv_forward(inputs, self.weight, None), 2)

@@ -11,12 +11,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import functional_call, jvp, stack_module_state
+from torch.func import functional_call, jvp
 
 from mixupmp import seeds
 from mixupmp.data.rows import Standardise
 from mixupmp.errors import InvalidArgument, check, whole
 from mixupmp.loss import Categorical, Gaussian
+from mixupmp.together import Together, can_go_together
 
 
 @dataclass(frozen=True)
@@ -132,45 +133,23 @@ class EnsemblePosterior(Posterior):
 
     def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
         super().__init__(networks, task, wanted, notes)
-        self._stacked: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._stackable = len({type(network) for network in self.networks}) == 1 and all(
-            type(module) in PLAIN_LAYERS or type(module).__module__.startswith("mixupmp.")
-            for module in self.networks[0].modules()
-        )
+        self._known = len(self.networks) > 1 and can_go_together(self.networks)
+        self._together: Together | None = None  # made when first needed; the networks are not changed any more
 
     @property
     def members(self) -> int:
         return len(self.networks)
 
     def to(self, device: torch.device | str) -> Posterior:
-        self._stacked = None
+        self._together = None
         return super().to(device)
 
     def _outputs(self, inputs: Tensor) -> Tensor:
-        if len(inputs) <= VECTORISED_ROWS and self.members > 1 and self._stackable:
-            return self._together(inputs)
-        return torch.stack([logits_of(network(inputs)) for network in self.networks])
-
-    def _together(self, inputs: Tensor) -> Tensor:
-        """All members in one program: for few rows, calling the operations costs more than what they compute."""
-        if self._stacked is None:
-            self._stacked = stack_module_state(self.networks)
-        network = self.networks[0]
-
-        def one(parameters: dict[str, Any], buffers: dict[str, Any]) -> Tensor:
-            return functional_call(network, (parameters, buffers), (inputs,))
-
-        return torch.vmap(one)(*self._stacked)
-
-
-# Layers whose operations torch.vmap knows how to batch; recurrent and attention layers are not among them.
-PLAIN_LAYERS = (
-    nn.Sequential, nn.Flatten, nn.Identity, nn.Linear, nn.Conv1d, nn.Conv2d, nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU,
-    nn.Tanh, nn.Sigmoid, nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm, nn.Dropout, nn.Dropout1d,
-    nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
-)  # fmt: skip
-# Up to how many rows a vectorised call beats a loop over convolutional members (benchmarks/predict).
-VECTORISED_ROWS = 4
+        if not self._known:
+            return torch.stack([logits_of(network(inputs)) for network in self.networks])
+        if self._together is None:
+            self._together = Together(self.networks)
+        return self._together(inputs)
 
 
 class DropoutPosterior(Posterior):
