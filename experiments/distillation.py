@@ -36,10 +36,11 @@ def main() -> None:
         accuracy = float((one.argmax(-1) == truth).float().mean())
         nll = float(-one.gather(2, truth.expand(len(one), -1)[..., None]).clamp(min=1e-38).log().mean())
         ours, theirs = found["posterior"], found["distilled"]
+        alike = found["mutual_information_rank_correlation"]
         print(
             f"| {seed} | {100 * ours['acc']:.2f} % | {100 * theirs['acc']:.2f} % | {100 * accuracy:.2f} % | "
             f"{ours['nll']:.4f} | {theirs['nll']:.4f} | {nll:.4f} | {found['kl']:.4f} | "
-            f"{100 * found['agreement']:.2f} % | {found['mutual_information_rank_correlation']:.3f} | {found['cost']:.3f} |",
+            f"{100 * found['agreement']:.2f} % | {alike:.3f} | {found['cost']:.3f} |",
             flush=True,
         )
     print(f"\nCommand: `python experiments/distillation.py`. mixupmp {__version__}, torch {torch.__version__}, "

@@ -1,11 +1,11 @@
 """A fit seen while it happens: three methods are all a logger needs.
 
 `TensorBoardLogger` is here (extra `tensorboard`). For Weights & Biases or MLflow the three methods are one line each;
-the guide "Choose r" shows both:
+the guide "Choose r" (docs/guides/choose-r.md) shows both:
 
     class WandbLogger:
         def start(self, settings): self.run = wandb.init(config=settings)
-        def log(self, values, step): self.run.log(values, step=step)
+        def log(self, values, step): self.run.log(values)  # its own steps may never go back, and members' do
         def finish(self, results): self.run.summary.update(results); self.run.finish()
 """
 

@@ -223,7 +223,9 @@ def _halve(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
     try:
         import optuna
     except ImportError as error:
-        raise MissingExtra("optuna", "select", "Choosing r by successive halving") from error
+        raise MissingExtra(
+            "optuna", "select", "Choosing r by successive halving (Search(halving=False) does without)"
+        ) from error
 
     rungs = sorted({min(2**k, networks) for k in range(networks.bit_length() + 1)})
 

@@ -112,8 +112,6 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # With random_state=None it draws another seed each time; members differ by design.
-        tags.non_deterministic = False
         tags.input_tags.three_d_array = True
         return tags
 

@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
+from mixupmp.data.rows import Rows
 from mixupmp.errors import BadData, UnknownName, check
 from mixupmp.estimator.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
 from mixupmp.estimator.inputs import Layout, is_table, read_images, read_table, unpack
@@ -99,13 +100,13 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         if not bool(torch.isfinite(targets).all()):
             raise BadData("y contains NaN or infinity: remove those rows.")
         rows = counted(inputs, targets, weights_of(sample_weight, len(targets)))
-        share = torch.full((len(rows),), 1.0) if rows.weights is None else rows.weights
+        share = torch.ones(len(rows)) if rows.weights is None else rows.weights
         share = share.double() / share.double().sum()
         self.target_mean_ = float((rows.labels * share).sum())
         deviation = float(((rows.labels - self.target_mean_).square() * share).sum().sqrt())
         self.target_deviation_ = deviation if deviation > 1e-12 else 1.0
         standard = ((rows.labels - self.target_mean_) / self.target_deviation_).float()
-        self._fit_posterior(type(rows)(rows.inputs, standard, rows.weights), layout, Gaussian())
+        self._fit_posterior(Rows(rows.inputs, standard, rows.weights), layout, Gaussian())
         return self
 
     def predict_members(self, X: Any) -> tuple[Numbers, Numbers]:
