@@ -119,7 +119,8 @@ def _predictor(
         started = time.perf_counter()
         try:
             # Reading and decoding count too: a body that trickles in holds nothing up for longer.
-            response = await asyncio.wait_for(answered(request), limits.seconds + 1)
+            async with asyncio.timeout(limits.seconds + 1):
+                response = await answered(request)
         except Refused as refused:
             headers = {"retry-after": "1"} if refused.status == 503 else None
             response = JSONResponse({"detail": refused.detail}, refused.status, headers)

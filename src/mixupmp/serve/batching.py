@@ -63,7 +63,8 @@ class Batcher:
         self.rows += count
         self.arrived.set()
         try:
-            return await asyncio.wait_for(request.answers, self.limits.seconds)
+            async with asyncio.timeout(self.limits.seconds):
+                return await request.answers
         except TimeoutError:
             raise busy(
                 f"There was no answer within {self.limits.seconds:g} seconds. Try again, or send less."

@@ -12,7 +12,9 @@ from mixupmp.errors import InvalidArgument, MissingExtra
 def bound(host: str, port: int) -> socket.socket:
     """A listening socket. Port 0 takes a free one; one in use is told before anything else is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) only on sockets that name it;
+    # else each waits 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
