@@ -5,8 +5,17 @@ from __future__ import annotations
 import time
 
 from mixupmp.reproduce import Setting, Study
+from mixupmp.reproduce.figures import COLOURS, colour_of, pyplot, save
 from mixupmp.reproduce.lines import ALPHAS, Line, comparison_lines, wanted_of
-from mixupmp.reproduce.reporting import evaluate_lines, on_rows, table_of, write_evaluations, write_table
+from mixupmp.reproduce.reporting import (
+    Evaluated,
+    evaluate_lines,
+    on_rows,
+    summaries_of,
+    table_of,
+    write_evaluations,
+    write_table,
+)
 from mixupmp.reproduce.settings import image_setting
 from mixupmp.reproduce.tables import Table
 
@@ -28,10 +37,33 @@ def run(study: Study, dataset: str) -> None:
     evaluated, missing = evaluate_lines(study, wanted, on_rows(study, setting.dataset.test))
     write_table(study, "table", table(setting, evaluated, missing))
     write_evaluations(study, "evaluations", evaluated)
+    draw(study, evaluated, setting)
     study.record([setting.reduced], setting.seeds, started, setting=setting.describe(), missing=missing)
 
 
-def table(setting: Setting, evaluated: list, missing: list[str]) -> Table:
+def draw(study: Study, evaluated: Evaluated, setting: Setting) -> None:
+    """Accuracy and loss of each method, and its calibration error parted into over- and under-confidence."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 3, figsize=(11, 0.26 * len(evaluated) + 1.2), sharey=True)
+    found = [(line.label, summaries_of(many)) for line, many in evaluated][::-1]
+    labels = [label.replace("alpha", "α") for label, _ in found]
+    for axis, measure, factor in ((axes[0], "acc", 100), (axes[1], "nll", 1)):
+        means = [factor * summary[measure].mean for _, summary in found]
+        errors = [2 * factor * (summary[measure].standard_error or 0) for _, summary in found]
+        for place, (label, _) in enumerate(found):
+            axis.errorbar(means[place], place, xerr=errors[place], fmt="o", color=colour_of(label), markersize=5)
+    over, under = ([100 * summary[name].mean for _, summary in found] for name in ("oe", "ue"))
+    axes[2].barh(labels, over, color=COLOURS["Mixup Ensemble"], label="over-confidence (OE)")
+    axes[2].barh(labels, under, left=over, color=COLOURS["DE"], label="under-confidence (UE)")
+    axes[2].legend(fontsize=7)
+    for axis, title in zip(axes, ("ACC (%)", "NLL", "ECE (%) = OE + UE"), strict=True):
+        axis.set_title(title)
+    figure.suptitle(f"{setting.name}: who is right, and who knows it (bars: 2 standard errors)", y=1.0)
+    figure.tight_layout()
+    save(figure, study.folder, "methods")
+
+
+def table(setting: Setting, evaluated: Evaluated, missing: list[str]) -> Table:
     caption = (
         f"{setting.describe()}. Reduced against the paper: {setting.reduced}. Mean (standard error) over repeats, two "
         "single models for each repeat. Bold: best in its group, within two standard errors; star: best of all. The "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mixupmp import deep_ensemble, mixup_mp
+from mixupmp import mixup_mp
 from mixupmp.data.rows import Dataset, Rows, Standardise
 from mixupmp.errors import BadData, DataNotFound, UnknownName
 from mixupmp.fit.member import MemberFit
@@ -123,8 +123,8 @@ def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(monkeypatc
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (8, channels, side, side), generator=generator).to(torch.uint8)
-    rows = Rows(images, torch.arange(8) % 10)
+    images = torch.randint(0, 256, (4, channels, side, side), generator=generator).to(torch.uint8)
+    rows = Rows(images, torch.arange(4))
     small = Dataset("small", rows, rows, tuple("0123456789"), Standardise.of(images))
     monkeypatch.setattr(settings, "load", lambda name: small)
     setting = make("paper")
@@ -134,13 +134,12 @@ def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(monkeypatc
         (60, 120, 160),
     )
     assert (setting.repeats, setting.members, setting.masks, setting.reduced) == (3, 4, 20, "nothing")
-    setting = replace(setting, recipe=replace(setting.recipe, batch_size=4))
-    for method in (deep_ensemble(4, setting.kernel), mixup_mp(1.0, 2.0, 4, setting.kernel)):
-        fit = MemberFit(setting.plan(method, 0), 0)
-        assert sum(p.numel() for p in fit.network.parameters()) == pytest.approx(weights, rel=0.01)
-        with pytest.raises(_TwoSteps):
-            fit.run(_Watch())
-        assert all(torch.isfinite(p).all() for p in fit.network.parameters())
+    setting = replace(setting, recipe=replace(setting.recipe, batch_size=2))
+    fit = MemberFit(setting.plan(mixup_mp(1.0, 2.0, 4, setting.kernel), 0), 0)
+    assert sum(p.numel() for p in fit.network.parameters()) == pytest.approx(weights, rel=0.01)
+    with pytest.raises(_TwoSteps):
+        fit.run(_Watch())
+    assert all(torch.isfinite(p).all() for p in fit.network.parameters())
 
 
 def test_paper_scale_of_the_bootstrap_goes_a_thousand_epochs_beyond(monkeypatch):

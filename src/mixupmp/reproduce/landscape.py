@@ -111,7 +111,17 @@ def _draw_sample(axis: Any, plan: Plan) -> Any:
         x, y = inputs[chosen].T.numpy()
         wide = {"linewidths": 0.7} if marker == "x" else {}
         drawn = axis.scatter(
-            x, y, s=size, c=label[chosen].numpy(), marker=marker, cmap="plasma", vmin=0, vmax=4, alpha=0.8, **wide
+            x,
+            y,
+            s=size,
+            c=label[chosen].numpy(),
+            marker=marker,
+            cmap="plasma",
+            vmin=0,
+            vmax=4,
+            alpha=0.8,
+            rasterized=True,
+            **wide,
         )
         points = drawn if points is None or len(x) else points
     return points

@@ -87,10 +87,10 @@ def _reduced(name: str, train: int, test: int) -> Dataset:
 
 def digits(name: str) -> Setting:
     """The smoke scale of every image experiment."""
-    recipe = Recipe(epochs=15, learning_rate=0.05, batch_size=64)
+    recipe = Recipe(epochs=8, learning_rate=0.05, batch_size=64)
     dataset = load("digits")
-    dataset = dataset.with_train(subset(dataset.train, 400))
-    note = "smoke: 400 embedded digits, 15 epochs, 2 repeats, B = 2, 5 masks. Shows that it runs; decides nothing"
+    dataset = dataset.with_train(subset(dataset.train, 300))
+    note = "smoke: 300 embedded digits, 8 epochs, 2 repeats, B = 2, 5 masks. Shows that it runs; decides nothing"
     return Setting(name, dataset, "cnn", recipe, note, repeats=2, members=2, masks=5)
 
 
@@ -144,8 +144,8 @@ def cifar100(scale: str) -> Setting:
 
 def clusters(scale: str) -> Setting:
     """The 2-D example: the paper's protocol at every scale but smoke."""
-    recipe = paper_clusters() if scale != "smoke" else replace(paper_clusters(), epochs=200)
-    note = "nothing" if scale != "smoke" else "smoke: 200 epochs, not 10,000, and B = 2"
+    recipe = paper_clusters() if scale != "smoke" else replace(paper_clusters(), epochs=60)
+    note = "nothing" if scale != "smoke" else "smoke: 60 epochs, not 10,000, and B = 2"
     members = 2 if scale == "smoke" else 10
     return Setting("clusters", load("clusters"), "mlp", recipe, note, repeats=1, members=members)
 
