@@ -20,26 +20,27 @@ KINDS = (
 )  # fmt: skip
 
 
-def _whole(draws: random.Random) -> bytes:
-    """A body that would be answered, or nearly."""
+def _whole(draws: random.Random) -> tuple[str, bytes]:
+    """A body that would be answered, or nearly, and what it is."""
     inputs = images(draws.randint(1, 3), seed=draws.randint(0, 99))
     choice = draws.randint(0, 5)
     if choice == 0:
-        return json.dumps({"inputs": inputs.tolist()}).encode()
+        return KINDS[0], json.dumps({"inputs": inputs.tolist()}).encode()
     if choice == 1:
         values = [draws.choice([0, -1, 1e308, 1e38, 2**63, 2**64, 0.1, True, None, "x", []]) for _ in range(64)]
-        return json.dumps({"inputs": values}).encode()
+        return KINDS[0], json.dumps({"inputs": values}).encode()
     if choice == 2:
         dtype = draws.choice(["u1", "f4", "f8", ">f4", "i8", "c8", "f2", "b1", "U3", "M8[s]"])
         content = io.BytesIO()
         np.save(content, np.zeros(draws.choice([(1, 1, 8, 8), (64,), (), (0, 1, 8, 8), (2, 8, 8)])).astype(dtype))
-        return content.getvalue()
+        return KINDS[1], content.getvalue()
     if choice == 3:
-        return png(torch.zeros(draws.choice([1, 3]), draws.randint(1, 40), draws.randint(1, 40), dtype=torch.uint8))
+        sizes = draws.choice([1, 3]), draws.randint(1, 40), draws.randint(1, 40)
+        return "image/png", png(torch.zeros(sizes, dtype=torch.uint8))
     if choice == 4:
         head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\nContent-Type: image/png\r\n\r\n'
-        return head + png(inputs[0]) + b"\r\n--b--\r\n"
-    return draws.randbytes(draws.randint(0, 400))
+        return "multipart/form-data; boundary=b", head + png(inputs[0]) + b"\r\n--b--\r\n"
+    return draws.choice(KINDS), draws.randbytes(draws.randint(0, 400))
 
 
 def _spoilt(body: bytes, draws: random.Random) -> bytes:
@@ -64,4 +65,5 @@ def bodies(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
     """Content types and bodies."""
     draws = random.Random(seed)
     for _ in range(count):
-        yield draws.choice(KINDS), _spoilt(_whole(draws), draws)
+        kind, body = _whole(draws)
+        yield kind if draws.random() < 0.7 else draws.choice(KINDS), _spoilt(body, draws)
