@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import small_images, small_table
 from mixupmp.augment import cifar_kernel
 from mixupmp.base_measures import ClassAdjustedMixup, Mixup
 from mixupmp.errors import InvalidArgument, UnknownName
@@ -43,6 +42,7 @@ from mixupmp.posterior import Posterior
 from mixupmp.predictive import Predictive
 from mixupmp.recipe import Recipe
 from mixupmp.samplers import DropoutMasks, Ensemble
+from small_data import small_images, small_table
 
 RECIPE = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
 PARAMETERS = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import small_images, small_table
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
@@ -28,6 +27,7 @@ from mixupmp.methods import (
 )
 from mixupmp.networks import CNN, MLP, WideResNet
 from mixupmp.recipe import Recipe
+from small_data import small_images, small_table
 
 State = tuple[dict[str, Tensor], dict[str, str]]
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)

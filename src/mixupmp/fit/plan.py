@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from math import isinf
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.data.rows import Dataset, Rows, split
 from mixupmp.errors import BadData, InvalidArgument, check
+from mixupmp.fit.description import plain as plain
 from mixupmp.loss import Categorical
 from mixupmp.methods import Method
 from mixupmp.networks import NetworkFactory, named
@@ -40,7 +40,10 @@ class Plan:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        check(isinstance(self.seed, int), "seed", self.seed, "a whole number")
+        check(isinstance(self.method, Method), "method", self.method, "a Method", "Try deep_ensemble(4).")
+        check(isinstance(self.recipe, Recipe), "recipe", self.recipe, "a Recipe")
+        seeded = isinstance(self.seed, int) and not isinstance(self.seed, bool)
+        check(seeded, "seed", self.seed, "a whole number")
         check(callable(self.network), "network", self.network, "a callable that builds an nn.Module")
         check(
             not isinstance(self.network, nn.Module),
@@ -53,10 +56,25 @@ class Plan:
             raise InvalidArgument(
                 "initial", f"{len(self.initial)} members", f"at least {self.method.sampler.networks} members"
             )
-        classes = self.task.likelihood.classes if isinstance(self.task.likelihood, Categorical) else None
+        _check_device(self.device)
+        self._check_data()
+
+    def _check_data(self) -> None:
+        likelihood = self.task.likelihood
+        classes = likelihood.classes if isinstance(likelihood, Categorical) else None
+        mapped = hasattr(self.train, "__len__") and hasattr(self.train, "__getitem__")
+        known = isinstance(self.train, Rows) or (mapped and not isinstance(self.train, Tensor | list | tuple | dict))
+        check(known, "train", self.train, "Rows or a torch Dataset with a length and items by number")
         for name, rows in (("training", self.train), ("validation", self.validation)):
             if isinstance(rows, Rows):
                 _check_rows(rows, name, classes, self.task.input_shape)
+        if len(self.train) == 0:  # type: ignore[arg-type]
+            raise BadData("training data is empty: it needs at least one row.")
+        if self.method.predictive.adaptive:
+            must = "Categorical for a base measure that adapts to how sure the network is of each class"
+            check(classes is not None, "likelihood", likelihood, must)
+            must = "rows, for a base measure that adapts to them"
+            check(self.validation is not None, "validation", None, must, "plan_for keeps some back by itself.")
 
     def seen(self) -> Seen:
         """The observed rows, on the device."""
@@ -106,27 +124,10 @@ def plan_for(
 
 
 def initial_weights(posterior: Posterior | None) -> list[dict[str, Tensor]] | None:
-    """Another posterior's members as starting points."""
+    """Another posterior's members as starting points: copies, whatever becomes of that posterior."""
     if posterior is None:
         return None
-    return [{name: value.detach().cpu() for name, value in n.state_dict().items()} for n in posterior.networks]
-
-
-def plain(value: Any) -> Any:
-    """Any setting as JSON: a dataclass by its type and fields, a callable by its name, infinity as text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return repr(value)
+    return [{name: value.detach().cpu().clone() for name, value in n.state_dict().items()} for n in posterior.networks]
 
 
 def _check_rows(rows: Rows, name: str, classes: int | None, shape: tuple[int, ...]) -> None:
@@ -134,8 +135,21 @@ def _check_rows(rows: Rows, name: str, classes: int | None, shape: tuple[int, ..
         rows.checked(classes, name)
         if name == "training" and int(rows.labels.min()) == int(rows.labels.max()):
             raise BadData(f"training labels are all {int(rows.labels[0])}: a classifier needs at least two classes.")
+    else:
+        # Numbers in the place of classes: all else must be as it is there.
+        replace(rows, labels=torch.zeros(rows.labels.shape, dtype=torch.int64)).checked(2, name)
+        if not bool(torch.isfinite(rows.labels).all()):
+            raise BadData(f"{name} labels hold NaN or infinity: remove or impute those rows.")
     if tuple(rows.inputs.shape[1:]) != shape:
         raise BadData(f"{name} inputs have shape {tuple(rows.inputs.shape[1:])}, the task's is {shape}.")
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
+        told = str(error).splitlines()[0]
+        raise InvalidArgument("device", device, "a device of this machine, as 'cpu' or 'cuda'", told) from error
 
 
 def _fingerprint(weights: dict[str, Tensor]) -> str:
