@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
 from typing import Any
 
 from mixupmp.errors import InvalidArgument
@@ -26,6 +27,7 @@ HEADERS = (
 )
 
 
+@lru_cache(256)  # every request asks, nearly always about the same name
 def is_loopback(host: str) -> bool:
     """Whether an address is reached from this machine only."""
     if host.lower() == "localhost":
