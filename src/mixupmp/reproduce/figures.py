@@ -53,6 +53,7 @@ def pyplot() -> Any:
             "axes.spines.right": False,
             "axes.titlesize": 10,
             "axes.grid": True,
+            "axes.axisbelow": True,
             "grid.color": "#e2e8f0",
             "svg.hashsalt": "mixupmp",  # so that the same figure has the same bytes
             "savefig.bbox": "tight",
