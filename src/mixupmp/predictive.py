@@ -97,6 +97,7 @@ class Future(Protocol):
     """One simulated future, which one member is fitted to."""
 
     predictive: Predictive
+    seen: Seen
 
     @property
     def rows(self) -> int:

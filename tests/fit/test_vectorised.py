@@ -28,7 +28,7 @@ from mixupmp import (
 from mixupmp.augment import HorizontalFlip
 from mixupmp.errors import InvalidArgument
 from mixupmp.fit.engine import choose_engine
-from mixupmp.fit.feeds import BLOCK, Constant, OneByOne, WholeMixup
+from mixupmp.fit.feeds import BLOCK, Constant, OneByOne, Shuffled, WholeMixup
 from mixupmp.fit.group import vectorisable
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.vectorised import VectorisedFit
@@ -115,7 +115,9 @@ def test_validation_rows_are_judged_as_in_the_reference() -> None:
         (bayesian_bootstrap(2), WHOLE, Constant),
         (mixup_mp(1.0, 1.0, 2), WHOLE, WholeMixup),
         (mixup_mp(inf, 1.0, 2), WHOLE, WholeMixup),
-        (mixup_mp(1.0, 1.0, 2), BATCHES, OneByOne),
+        (mixup_mp(1.0, 1.0, 2), BATCHES, Shuffled),
+        (deep_ensemble(2), BATCHES, Shuffled),
+        (bayesian_bootstrap(2), BATCHES, OneByOne),
         (mixup_mp(1.0, 1.0, 2, kernel=lambda inputs: inputs + 0), WHOLE, OneByOne),
     ],
 )

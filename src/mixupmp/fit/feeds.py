@@ -49,14 +49,13 @@ def feed_for(plan: Plan, members: tuple[int, ...], states: list[Tensor] | None) 
     if states is not None:
         for generator, state in zip(draws, states, strict=True):
             generator.set_state(state)
-    rows, size = futures[0].rows, plan.recipe.batch_size
-    if size is None or size >= rows:
-        first = futures[0]
-        if plan.method.predictive.kernel is identity and isinstance(first.seen.source, InMemory):  # type: ignore[attr-defined]
-            if isinstance(first, Drawn) or first.predictive.ratio == 0:
-                return Constant(futures, draws)
-            if isinstance(first, Streamed) and type(first.predictive.base) is Mixup:
-                return WholeMixup(first, draws, first.predictive.base)
+    first, size = futures[0], plan.recipe.batch_size
+    if plan.method.predictive.kernel is identity and isinstance(first.seen.source, InMemory):
+        whole = size is None or size >= first.rows
+        if whole and (isinstance(first, Drawn) or first.predictive.ratio == 0):
+            return Constant(futures, draws)
+        if isinstance(first, Streamed) and (first.predictive.ratio == 0 or type(first.predictive.base) is Mixup):
+            return WholeMixup(first, draws) if whole else Shuffled(plan, members, first, draws)
     return OneByOne(plan, members, futures, draws)
 
 
@@ -73,16 +72,10 @@ class OneByOne:
         epoch, done = divmod(step, self.steps_an_epoch)
         if done == 0 or not self.batches:
             self.batches = [
-                future.batches(self._chunks(member, epoch)[done:], generator)
+                future.batches(_chunks(self.plan, member, epoch, self.rows)[done:], generator)
                 for member, future, generator in zip(self.members, self.futures, self.draws, strict=True)
             ]
         return stacked([next(batches) for batches in self.batches])
-
-    def _chunks(self, member: int, epoch: int) -> list[Tensor]:
-        order = torch.arange(self.rows)
-        if self.steps_an_epoch > 1:
-            order = torch.randperm(self.rows, generator=seeds.generator(self.plan.seed, member, "order", epoch))
-        return batches_of(self.rows, self.plan.recipe.batch_size, order)
 
     def generator_states(self) -> list[Tensor]:
         return [generator.get_state() for generator in self.draws]
@@ -107,6 +100,50 @@ class Constant:
         return [generator.get_state() for generator in self.draws]
 
 
+class Shuffled:
+    """Batches of seen rows in each member's own order, with or without Mixup blends: gathered for all at once."""
+
+    def __init__(self, plan: Plan, members: tuple[int, ...], future: Streamed, draws: list[Generator]) -> None:
+        self.plan, self.members, self.future, self.draws = plan, members, future, draws
+        self.steps_an_epoch = len(batches_of(future.rows, plan.recipe.batch_size, torch.arange(future.rows)))
+        self.parts = columns(next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0]))))
+        self.epoch, self.orders = -1, [torch.empty(0)]
+
+    def next(self, step: int) -> Stacked:
+        epoch, done = divmod(step, self.steps_an_epoch)
+        if epoch != self.epoch:
+            each = [_chunks(self.plan, member, epoch, self.future.rows) for member in self.members]
+            self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
+        order = self.orders[done]  # (members, rows)
+        seen = self._rows(order)
+        if self.future.predictive.ratio == 0:
+            return seen
+        pseudo = self._blends(order)
+        for_seen, for_pseudo = self.future.factors(order.shape[1], pseudo.inputs.shape[2])
+        pseudo.weights.mul_(for_pseudo)
+        if for_seen == 0:
+            return pseudo
+        seen.weights.mul_(for_seen)
+        return Stacked(*(torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True)))
+
+    def _rows(self, indices: Tensor) -> Stacked:
+        shape = (-1, *indices.shape)
+        flat = indices.flatten()
+        return Stacked(*(part.index_select(1, flat).view(shape).transpose(0, 1) for part in self.parts))
+
+    def _blends(self, order: Tensor) -> Stacked:
+        base = self.future.predictive.base
+        assert isinstance(base, Mixup)
+        count = self.future.pseudo_rows or order.shape[1]
+        uniforms = torch.stack([base.draw(count, generator) for generator in self.draws], 1)  # (4, members, rows)
+        share = base.share(uniforms).unsqueeze(1)
+        first, second = (self._rows(order.gather(1, pair)) for pair in choose(uniforms[:2], order.shape[1]))
+        return Stacked(*(torch.lerp(b, a, share) for a, b in zip(first, second, strict=True)))
+
+    def generator_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self.draws]
+
+
 class WholeMixup:
     """All rows in every batch, and fresh Mixup blends of them beside.
 
@@ -116,12 +153,12 @@ class WholeMixup:
 
     steps_an_epoch = 1
 
-    def __init__(self, future: Streamed, draws: list[Generator], base: Mixup) -> None:
-        self.draws, self.base, self.rows = draws, base, future.rows
+    def __init__(self, future: Streamed, draws: list[Generator]) -> None:
+        assert isinstance(future.predictive.base, Mixup)
+        self.draws, self.base, self.rows = draws, future.predictive.base, future.rows
         self.count = future.pseudo_rows or future.rows
         whole = next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0])))
-        parts = (whole.inputs.flatten(1), whole.targets, whole.weights.unsqueeze(1))
-        self.seen = [part.T.contiguous() for part in parts]  # (columns, rows) each
+        self.seen = columns(whole)
         self.uneven = bool((whole.weights != whole.weights[0]).any())
         for_seen, self.for_pseudo = future.factors(self.rows, self.count)
         self.first = self.rows if for_seen else 0  # where pseudo rows start
@@ -169,8 +206,22 @@ class WholeMixup:
         return states
 
 
+def columns(batch: Batch) -> list[Tensor]:
+    """Inputs, targets and weights, each as (columns, rows)."""
+    parts = (batch.inputs.flatten(1), batch.targets, batch.weights.unsqueeze(1))
+    return [part.T.contiguous() for part in parts]
+
+
 def stacked(batches: list[Batch]) -> Stacked:
     """One batch for each member, features first."""
     inputs = torch.stack([batch.inputs.flatten(1).T for batch in batches])
     targets = torch.stack([batch.targets.T for batch in batches])
     return Stacked(inputs, targets, torch.stack([batch.weights for batch in batches]).unsqueeze(1))
+
+
+def _chunks(plan: Plan, member: int, epoch: int, rows: int) -> list[Tensor]:
+    """This member's batches of row indices in this epoch, as the reference cuts them."""
+    order = torch.arange(rows)
+    if plan.recipe.batch_size is not None and plan.recipe.batch_size < rows:
+        order = torch.randperm(rows, generator=seeds.generator(plan.seed, member, "order", epoch))
+    return batches_of(rows, plan.recipe.batch_size, order)
