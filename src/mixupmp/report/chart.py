@@ -59,13 +59,20 @@ class Chart:
     name: str  # what it shows, for those who do not see it
     height: int = 280
     width: int = 380
-    left: int = 52
+    left: int | None = None  # the margin there; None: what the numbers on the axis need
     marks: list[Markup] = field(default_factory=list)
 
     top, right, bottom = 10, 12, 44
 
+    @property
+    def margin(self) -> float:
+        """How far the plot is from the left edge: room for the axis' label and its longest number."""
+        if self.left is not None:
+            return self.left
+        return 26 + 6.6 * max((len(self.y.show(value)) for value in self.y.marks()), default=0)
+
     def at(self, x: float, y: float) -> Point:
-        across = self.left + self.x.share(x) * (self.width - self.left - self.right)
+        across = self.margin + self.x.share(x) * (self.width - self.margin - self.right)
         down = self.height - self.bottom - self.y.share(y) * (self.height - self.top - self.bottom)
         return round(across, 1), round(down, 1)
 
@@ -111,7 +118,7 @@ class Chart:
     def _labels(self) -> Iterable[Markup]:
         x, y = self.at(self.x.low, self.y.low)
         yield element("path", {"d": f"M{x} {y}H{self.width - self.right}", "class": "axis"})
-        middle = (self.left + self.width - self.right) / 2
+        middle = (self.margin + self.width - self.right) / 2
         yield element(
             "text", {"x": middle, "y": self.height - 8, "text-anchor": "middle", "class": "label"}, self.x.label
         )

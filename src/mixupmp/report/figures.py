@@ -163,7 +163,9 @@ def abstaining(subjects: Sequence[Subject]) -> Markup:
     x = Axis("Left unanswered, least confident first", 0, 1, percent, FIFTHS)
     at = {s.title: float(np.interp(0.9, s.rejection.coverage, s.rejection.accuracy)) for s in subjects}
     said = "; ".join(f"{name}: {percentage(value, 1)}" for name, value in at.items())
-    chart = Chart(x, y, f"Accuracy-rejection curves. With 10% left unanswered, accuracy is: {said}.", height=290)
+    chart = Chart(
+        x, y, f"Accuracy-rejection curves. With 10% left unanswered, accuracy is: {said}.", height=310, width=440
+    )
     for subject in subjects:
         curve = subject.rejection
         points = zip((1 - curve.coverage).tolist(), curve.accuracy.tolist(), strict=True)

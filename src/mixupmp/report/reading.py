@@ -19,7 +19,9 @@ MEASURES = {
 
 
 def percentage(value: float, digits: int = 0) -> str:
-    """A share as a percentage; 99.96% is not rounded to 100%."""
+    """A share as a percentage; 99.96% is not rounded to 100%, which is kept for all."""
+    if value in (0, 1):
+        return f"{100 * value:.0f}%"
     if digits == 0 and (0.995 <= value < 1 or 0 < value < 0.005):
         digits = 1
     if digits == 1 and 0.9995 <= value < 1:

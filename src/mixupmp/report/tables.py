@@ -98,4 +98,6 @@ def class_headline(subject: Subject) -> str:
     seen = [k for k in range(len(evaluation.classes)) if bool((labels == k).any())]
     found = {k: float(right[labels == k].mean()) for k in seen}
     worst = min(found, key=lambda k: found[k])
+    if found[worst] == 1:
+        return f"{subject.title} finds every row of every class"
     return f"{subject.title} finds {percentage(found[worst])} of “{evaluation.classes[worst]}”, its hardest class"
