@@ -69,7 +69,7 @@ class Chart:
         """How far the plot is from the left edge: room for the axis' label and its longest number."""
         if self.left is not None:
             return self.left
-        return 26 + 6.6 * max((len(self.y.show(value)) for value in self.y.marks()), default=0)
+        return 31 + 6.6 * max((len(self.y.show(value)) for value in self.y.marks()), default=0)
 
     def at(self, x: float, y: float) -> Point:
         across = self.margin + self.x.share(x) * (self.width - self.margin - self.right)
