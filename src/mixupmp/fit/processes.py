@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import subprocess
@@ -76,13 +77,12 @@ def run(job: Job) -> list[Finished]:
         team = _team(min(len(orders), max(1, cores() // job.plan.recipe.threads)), job.plan.recipe.threads)
         try:
             _direct(job, folder, team, orders)
-        except BaseException:
+        finally:
             for worker in team:
-                if worker.member is not None:  # in the middle of something: it cannot be used again
+                if worker.member is None and worker.process.poll() is None:
+                    _idle.append(worker)
+                else:  # dead, or in the middle of something: it cannot be used again
                     worker.close()
-            _idle.extend(worker for worker in team if worker.member is None)
-            raise
-        _idle.extend(team)
         return [_collect(folder, member) for member in job.members]
 
 
@@ -142,7 +142,8 @@ def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]
 def _tell_to_stop(team: list[Worker]) -> None:
     for worker in team:
         if worker.member is not None:
-            worker.connection.send("stop")
+            with contextlib.suppress(OSError):  # one that is dead is heard of next
+                worker.connection.send("stop")
 
 
 def _team(count: int, threads: int) -> list[Worker]:

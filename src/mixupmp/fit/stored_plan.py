@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.data.rows import Rows
+from mixupmp.errors import InvalidArgument
 from mixupmp.fit.plan import Plan
 
 
@@ -30,7 +31,13 @@ def store(plan: Plan, folder: Path) -> Path:
         empty = torch.empty(0, *plan.task.input_shape)
         plan = with_train(plan, Rows(empty, torch.empty(0, dtype=torch.int64)))
     path = folder / "plan.pickle"
-    path.write_bytes(cloudpickle.dumps(plan))
+    try:
+        path.write_bytes(cloudpickle.dumps(plan))
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
+        must = "one that can be sent to another process"
+        raise InvalidArgument(
+            "plan", plan.method.name, must, f"{error}. The engine 'inline' needs no other."
+        ) from error
     return path
 
 
