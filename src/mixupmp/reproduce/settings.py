@@ -160,9 +160,12 @@ def homogeneous(dataset: str, scale: str) -> Setting:
     if scale == "paper":
         data = load(dataset)
         return Setting(paper_name, data, _without_biases(data), paper_bootstrap(), "nothing", repeats=1)
-    data = _reduced(dataset, 2000, 10_000)
-    recipe = replace(paper_bootstrap(), epochs=150, learning_rate=0.02, batch_size=64)
-    note = "cpu: 2,000 of 60,000 training rows; rate .02, not 5e-4; to 100% training accuracy plus 40 epochs, not 1,000"
+    data = _reduced(dataset, 1000, 4000)
+    recipe = replace(paper_bootstrap(), epochs=80, learning_rate=0.02, batch_size=64)
+    note = (
+        "cpu: 1,000 of 60,000 training rows and 4,000 of 10,000 test rows; rate .02, not 5e-4; to 100% training "
+        "accuracy, or 80 epochs where it is not reached, plus 40 epochs, not 1,000"
+    )
     return Setting(paper_name, data, _without_biases(data), recipe, note, repeats=1)
 
 
