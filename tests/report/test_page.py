@@ -170,3 +170,15 @@ def test_every_chart_keeps_its_marks_inside() -> None:
         for x, y in re.findall(r'c?x="(-?[\d.]+)" c?y="(-?[\d.]+)"', chart[1]):
             assert -5 <= float(x) <= 385
             assert -5 <= float(y) <= height + 5
+
+
+def test_runs_of_several_seeds_are_summed_up() -> None:
+    runs = [subject(seed=seed) for seed in (0, 1, 2)]
+    for seed, run in enumerate(runs):
+        run.description["seed"] = seed
+    page = render_report([*runs, subject(mixup_mp(1.0))])
+    assert "Deep ensemble, 3 seeds" in page
+    assert "MixupMP r=1 α=2, 1" not in page
+    accuracies = [100 * run.measures.value("acc") for run in runs]
+    assert f"{sum(accuracies) / 3:.2f} <small>± " in page
+    assert "Mean over seeds" not in render_report(two_subjects())

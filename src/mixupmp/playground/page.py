@@ -112,7 +112,7 @@ def _button(name: str, words: str, pressed: str | None = None) -> Markup:
 def _picture(name: str, title: str, legend: Child) -> Markup:
     canvas = {"id": name, "width": 640, "height": 640, "tabindex": "0", "role": "img", "aria-describedby": "status",
               "aria-label": title}  # fmt: skip
-    return element("figure", {"class": "card"}, element("h3", {"id": f"{name}-title"}, title),
+    return element("figure", {"class": "card"}, element("h2", {"id": f"{name}-title"}, title),
                    element("canvas", canvas), element("figcaption", {}, legend))  # fmt: skip
 
 

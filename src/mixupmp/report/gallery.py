@@ -27,9 +27,9 @@ def galleries(subject: Subject) -> Markup:
     return element(
         "div",
         {},
-        element("h4", {}, "Wrong, and most confident about it"),
+        element("h3", {"class": "part"}, "Wrong, and most confident about it"),
         bold,
-        element("h4", {}, "Most uncertain"),
+        element("h3", {"class": "part"}, "Most uncertain"),
         _gallery(subject, unsure),
     )
 

@@ -18,7 +18,7 @@ from mixupmp.report.gallery import galleries
 from mixupmp.report.reading import compared, leaders, percentage, says, sure, verdict
 from mixupmp.report.recipe_text import snippet
 from mixupmp.report.subject import Subject, told_apart
-from mixupmp.report.tables import class_headline, classes_table, differences_table, measures_table
+from mixupmp.report.tables import class_headline, classes_table, differences_table, measures_table, repeats_table
 from mixupmp.version import __version__
 
 Section = tuple[str, str, str, Child]  # anchor, short name, heading, content
@@ -146,7 +146,7 @@ def _measures(subjects: Sequence[Subject]) -> Child:
         "that is too sure and UE the part that is too modest. Standard errors say how far each figure may be off for "
         "having no more test rows; they say nothing of what another seed would give."
     )
-    parts: list[Child] = [element("p", {}, words), measures_table(subjects)]
+    parts: list[Child] = [element("p", {}, words), measures_table(subjects), repeats_table(subjects)]
     same = [s for s in subjects[1:] if _same_rows(s, subjects[0])]
     if same:
         parts.append(element("p", {}, "Row by row, so that easy and hard rows cancel out: ✓ and ✗ mark differences of "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import torch
 
+from mixupmp.metrics import summarise
 from mixupmp.pages.markup import Child, Markup, element
 from mixupmp.report.chart import table
 from mixupmp.report.measures import Difference, paired
@@ -33,6 +36,25 @@ def measures_table(subjects: Sequence[Subject]) -> Markup:
             cells.append((mark, " ", element("small", {}, f"± {error}")))
         lines.append(cells)
     return table("Measures on the test rows, ± one standard error", ("Run", *COLUMNS.values()), lines)
+
+
+def repeats_table(subjects: Sequence[Subject]) -> Markup | None:
+    """Runs that differ in their seed alone, as one line each: what another seed would give."""
+    groups: dict[str, list[Subject]] = defaultdict(list)
+    for subject in subjects:
+        plan = {key: value for key, value in subject.description.items() if key in ("method", "network", "recipe")}
+        groups[json.dumps(plan, sort_keys=True)].append(subject)
+    lines = []
+    for group in groups.values():
+        if len({subject.description.get("seed") for subject in group}) > 1:
+            summary = summarise([subject.measures.result for subject in group])
+            values = [
+                (shown(name, summary[name].mean), " ", element("small", {}, f"± {shown(name, error)}"))
+                for name in COLUMNS if name in summary and (error := summary[name].standard_error) is not None
+            ]  # fmt: skip
+            lines.append([f"{group[0].title.partition(', seed')[0]}, {len(group)} seeds", *values])
+    caption = "Mean over seeds, ± one standard error over seeds"
+    return table(caption, ("Runs", *COLUMNS.values()), lines) if lines else None
 
 
 def differences_table(subjects: Sequence[Subject], baseline: Subject) -> Markup:

@@ -42,7 +42,7 @@ def _inputs() -> Markup:
     return element(
         "div", {"class": "card inputs"},
         element("div", {"id": "image-inputs", "hidden": True},
-                element("h3", {}, "Draw, drop or choose an image"),
+                element("h2", {"class": "small"}, "Draw, drop or choose an image"),
                 element("div", {"class": "drop", "id": "drop"},
                         element("canvas", {"id": "pad", "width": 280, "height": 280, "tabindex": "0", "role": "img",
                                            "aria-label": "A pad to draw on with the mouse or a finger"})),
@@ -50,10 +50,11 @@ def _inputs() -> Markup:
                         element("label", {"class": "button", "for": "file"}, "Choose a file", element("input", given)),
                         element("button", {"type": "button", "class": "quiet", "id": "clear"}, "Clear")),
                 element("div", {"id": "examples-part", "hidden": True},
-                        element("h3", {}, "Or try a held-out one"),
+                        element("h2", {"class": "small"}, "Or try a held-out one"),
                         element("ul", {"id": "examples", "class": "examples"}))),
         element("form", {"id": "row-inputs", "hidden": True},
-                element("h3", {}, element("label", {"for": "row"}, "A row of numbers, with commas between them")),
+                element("h2", {"class": "small"},
+                        element("label", {"for": "row"}, "A row of numbers, with commas between them")),
                 element("textarea", {"id": "row", "rows": 4, "spellcheck": "false"}),
                 element("button", {"type": "submit"}, "Predict")),
     )  # fmt: skip
@@ -62,8 +63,9 @@ def _inputs() -> Markup:
 def _votes() -> Markup:
     return element(
         "div", {"class": "card", "id": "votes"},
-        element("h2", {"id": "verdict", "role": "status", "aria-live": "polite"}, "Nothing asked yet"),
-        element("p", {"id": "detail"}, "Draw on the pad, drop an image on it, or choose a file."),
+        element("div", {"role": "status", "aria-live": "polite"},
+                element("h2", {"id": "verdict"}, "Nothing asked yet"),
+                element("p", {"id": "detail"}, "Draw on the pad, drop an image on it, or choose a file.")),
         element("div", {"class": "scroll"}, element("table", {"id": "table", "hidden": True},
                 element("caption", {}, "Probability of each class: the bar is the mean, each tick one member"),
                 element("thead", {}, element("tr", {}, element("th", {"scope": "col"}, "Class"),
