@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -387,3 +388,12 @@ def test_a_linearised_member_adds_the_slope_along_its_change() -> None:
 def test_outputs_that_are_no_tensor_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="network must be a module that returns a tensor"):
         logits_of([1.0])
+
+
+def test_an_ensemble_that_has_answered_can_be_pickled_and_answers_the_same() -> None:
+    inputs = torch.randn(5, 4, generator=Generator().manual_seed(0))
+    task = Task(Categorical(3), Standardise(), (4,))
+    posterior = EnsemblePosterior([MLP(4, 3, (8,)) for _ in range(2)], task, 2)
+    before = posterior.probabilities(inputs)
+    again = pickle.loads(pickle.dumps(posterior))
+    assert torch.equal(again.probabilities(inputs), before)

@@ -144,6 +144,9 @@ class EnsemblePosterior(Posterior):
         self._together = None
         return super().to(device)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_together": None}  # made of closures, which cannot be pickled, and made again
+
     def _outputs(self, inputs: Tensor) -> Tensor:
         if not self._known:
             return torch.stack([logits_of(network(inputs)) for network in self.networks])

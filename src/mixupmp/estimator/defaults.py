@@ -3,8 +3,8 @@
 What a small dataset needs is steps, not epochs: a hundred rows make one step an epoch, sixty thousand make 469. For
 tables, 300 steps or a rate of 3e-3 over-fit; between 80 and 150 steps that split does not decide (80 is better on wine,
 noisy labels and diabetes, 150 on breast cancer and Friedman 1). 150 was kept after 80 had been seen to under-train wine
-in the selection study, so it was not chosen on validation rows alone: see results/selection/README.md. For images, 2,000
-steps at .05 were the best of four on digits. The recipe for fine-tuning is a convention, not a measurement.
+in the selection study, so it was not chosen on validation rows alone: see results/selection/README.md. For images,
+2,000 steps at .05 were the best of four on digits. The recipe for fine-tuning is a convention, not a measurement.
 """
 
 from __future__ import annotations
