@@ -79,8 +79,9 @@ def test_a_table_sorts_by_a_press_on_its_head(visit: Callable[..., Any], report:
 
 
 def test_it_prints_with_everything_unfolded(visit: Callable[..., Any], report: str) -> None:
-    page = visit(report).page
+    page = visit(report, "dark").page
     page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details.run-part:not([open])").count() == 0
     assert not page.locator("nav.contents").is_visible()

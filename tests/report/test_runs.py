@@ -9,7 +9,7 @@ import torch
 from mixupmp import Posterior, Recipe, deep_ensemble, fit, plan_for
 from mixupmp.data.rows import Dataset
 from mixupmp.errors import BadRun
-from mixupmp.report import evaluate, keep_evaluation, read_run
+from mixupmp.report import evaluate, keep_evaluation, read_run, report_fits
 from mixupmp.report.evaluation import DATA, RECORD
 from mixupmp.saved import load
 
@@ -92,3 +92,12 @@ def test_evaluate_refuses_data_of_other_classes(run: tuple[Path, Posterior, Data
     _, posterior, _ = run
     with pytest.raises(ValueError, match="3 classes, the test data 4"):
         evaluate(posterior, picture_dataset(classes=("a", "b", "c", "d")))
+
+
+def test_fits_in_memory_are_reported_by_the_names_they_are_given(tmp_path: Path) -> None:
+    dataset = picture_dataset()
+    plan = plan_for(dataset, deep_ensemble(2), "mlp", Recipe(epochs=1))
+    posterior = fit(plan, engine="inline")
+    page = report_fits([("NN", plan, posterior), ("DE", plan, posterior)], dataset, tmp_path / "demo.html").read_text()
+    assert "NN and DE on made-up" in page
+    assert "NN and DE cannot be told apart" in page or "DE and NN cannot be told apart" in page

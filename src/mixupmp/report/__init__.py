@@ -2,7 +2,7 @@
 
 from mixupmp.report.evaluation import Evaluation, ShiftPoint, evaluate
 from mixupmp.report.page import render_report, write_report
-from mixupmp.report.runs import keep_evaluation, read_run
+from mixupmp.report.runs import keep_evaluation, read_run, report_fits
 from mixupmp.report.subject import Subject, subject_of
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "keep_evaluation",
     "read_run",
     "render_report",
+    "report_fits",
     "subject_of",
     "write_report",
 ]

@@ -15,6 +15,7 @@ from mixupmp.report.reading import percentage, verdict
 from mixupmp.report.subject import Subject
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+LEFT = 62  # of the reliability diagram and the counts below it, so that their axes stand one over the other
 
 
 def legend(subjects: Sequence[Subject]) -> Markup:
@@ -33,7 +34,7 @@ def reliability(subject: Subject) -> Markup:
     lines = [line for line in measures.result.reliability if line.count]
     name = f"Reliability diagram of {subject.title}: it {verdict(measures)}. The numbers are in the table below."
     axis = Axis("", 0, 1, percent, FIFTHS)
-    chart = Chart(axis, Axis("Share that is right", 0, 1, percent, FIFTHS), name, height=290)
+    chart = Chart(axis, Axis("Share that is right", 0, 1, percent, FIFTHS), name, height=290, left=LEFT)
     chart.line([(0, 0), (1, 1)], "", "guide")
     for line in lines:
         _gap(chart, line)
@@ -79,7 +80,7 @@ def _counts(subject: Subject) -> Markup:
     most = max(line.count for line in lines)
     name = f"Rows by confidence for {subject.title}; the largest range holds {most}."
     axis = Axis("Confidence", 0, 1, percent, FIFTHS)
-    chart = Chart(axis, Axis("Rows", 0, most), name, height=130)
+    chart = Chart(axis, Axis("Rows", 0, most), name, height=130, left=LEFT)
     for line in lines:
         said = f"{percent(line.lower)} to {percent(line.upper)}: {line.count} rows"
         chart.bar((line.lower, 0, line.upper, line.count), f"fill:{subject.colour}", said)

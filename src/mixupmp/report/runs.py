@@ -9,10 +9,12 @@ from pathlib import Path
 from mixupmp.data.rows import Dataset
 from mixupmp.errors import BadRun
 from mixupmp.files import read_json
+from mixupmp.fit.plan import Plan
 from mixupmp.fit.run_folder import RunFolder, RunLocked
 from mixupmp.posterior import Posterior, Summary
 from mixupmp.report.evaluation import Evaluation, evaluate, keep, kept
-from mixupmp.report.subject import Subject, title_of
+from mixupmp.report.page import write_report
+from mixupmp.report.subject import Subject, subject_of, title_of
 from mixupmp.saved import load
 
 
@@ -58,6 +60,20 @@ def keep_evaluation(
     with run.locked():
         keep(evaluation, run.path, _members(run)[0])
     return evaluation
+
+
+def report_fits(
+    fits: Sequence[tuple[str, Plan, Posterior]],
+    dataset: Dataset,
+    path: str | Path,
+    shifts: Sequence[tuple[str, int]] = (),
+    title: str | None = None,
+) -> Path:
+    """The report of fits that are in memory - (name, plan, posterior) - on a dataset's test rows; returns its path."""
+    subjects = [
+        subject_of(plan, posterior, evaluate(posterior, dataset, shifts), name) for name, plan, posterior in fits
+    ]
+    return write_report(subjects, path, title)
 
 
 def _members(run: RunFolder) -> tuple[list[str], list[Summary]]:
