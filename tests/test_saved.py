@@ -19,7 +19,6 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from conftest import small_images, small_table
 from mixupmp import (
     Gaussian,
     Method,
@@ -40,6 +39,7 @@ from mixupmp.manifest import write_manifest
 from mixupmp.metrics import evaluate
 from mixupmp.networks import CNN, Network
 from mixupmp.posterior import EnsemblePosterior, Posterior, Task
+from small_data import small_images, small_table
 
 TABLE = small_table()
 DEEP = {"path": "mixupmp.networks.WideResNet", "arguments": {"channels": 1, "outputs": 3, "depth": 6 * 10**8 + 4}}

@@ -7,6 +7,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from mixupmp import data
 from mixupmp.augment import Compose, HorizontalFlip, Kernel, PadCrop, RandomResizedCrop, cifar_kernel
 from mixupmp.configuration import DataSettings, MethodSettings, NetworkSettings, Settings, absolute
@@ -114,4 +116,7 @@ def _network(told: NetworkSettings, dataset: Dataset, dropout: float) -> Network
     for key, value in extras.items():
         if key not in takes:
             raise InvalidArgument(f"network.{key}", value, f"left out for {name}", f"It takes {', '.join(takes)}.")
-    return Network(network.path, {**network.arguments, **extras})
+    network = Network(network.path, {**network.arguments, **extras})
+    with torch.device("meta"):  # built without memory, so that bad arguments are told before anything is written
+        network()
+    return network

@@ -34,6 +34,7 @@ class MetricTable:
     metrics: tuple[str, ...] = STANDARD
     title: str = ""
     heading: str = "method"
+    percent_digits: int = 2
 
     def is_best(self, line: Line, metric: str) -> bool:
         """Whether a line has the best mean of its group, or one within two standard errors (of the difference)."""
@@ -78,12 +79,19 @@ class MetricTable:
     def _cells(self, line: Line) -> Iterable[tuple[str, bool]]:
         for metric in self.metrics:
             summary = line.measures.get(metric)
-            yield ("", False) if summary is None else (shown(metric, summary), self.is_best(line, metric))
+            yield (
+                ("", False)
+                if summary is None
+                else (
+                    shown(metric, summary, self.percent_digits),
+                    self.is_best(line, metric),
+                )
+            )
 
 
-def shown(metric: str, summary: Summary) -> str:
+def shown(metric: str, summary: Summary, percent_digits: int = 2) -> str:
     """A mean with its standard error, in the digits that the measure deserves: "94.24 ± 0.31"."""
-    digits = 2 if metric in PERCENT else 3
+    digits = percent_digits if metric in PERCENT else 3
     text = f"{display(metric, summary.mean)[1]:.{digits}f}"
     if summary.standard_error is not None:
         text += f" ± {display(metric, summary.standard_error)[1]:.{digits}f}"

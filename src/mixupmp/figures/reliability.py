@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mixupmp.errors import check
-from mixupmp.figures.style import ACCENT, INK, QUIET, WARNING, colour_of, new_figure, square, styled
+from mixupmp.figures.style import ACCENT, QUIET, WARNING, colour_of, new_figure, square, styled
 from mixupmp.metrics.reliability import ReliabilityBin, Result
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST = 420.0  # area of the dot of a bin with all rows, in points
+FEW = 0.004  # share of the rows under which a bin is drawn faint
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
     sets = list(dict.fromkeys(panel.rows for panel in panels))
     methods = list(dict.fromkeys(panel.method for panel in panels))
     with styled():
-        figure = new_figure(3.1 * len(methods) + 0.4, 3.3 * len(sets) + 1.0)
+        figure = new_figure(3.1 * len(methods) + 0.6, 3.0 * len(sets) + 1.2)
         grid = figure.subplots(len(sets), len(methods), squeeze=False, sharex=True, sharey=True)
         for axes in grid.flat:
             axes.set_visible(False)
@@ -44,7 +45,8 @@ def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
             line, column = sets.index(panel.rows), methods.index(panel.method)
             _draw(grid[line][column], panel)
             if column == 0:
-                grid[line][column].set_ylabel(f"{panel.rows}\n\nhow often it was right")
+                grid[line][column].set_ylabel("how often it was right")
+                _name_line(grid[line][column], panel.rows)
             if line == len(sets) - 1:
                 grid[line][column].set_xlabel("how sure it was")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -52,24 +54,29 @@ def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
     return figure
 
 
+def _name_line(axes: Axes, name: str) -> None:
+    axes.text(-0.34, 0.5, name, transform=axes.transAxes, rotation=90, ha="center", va="center", fontweight="bold")
+
+
 def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_visible(True)
     square(axes)
     axes.plot((0, 1), (0, 1), color=QUIET, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     shown = [line for line in panel.result.reliability if line.count]
-    for at, to in map(_means, shown):
-        axes.plot((at, at), (at, to), color=WARNING if to < at else ACCENT, linewidth=2.5, zorder=2)
+    for line in shown:
+        at, to = _means(line)
+        faint = line.count < FEW * panel.result.rows  # a few rows say little, however far off they are
+        colour = WARNING if to < at else ACCENT
+        axes.plot((at, at), (at, to), color=colour, linewidth=2.5, alpha=0.35 if faint else 1.0, zorder=2)
     sure, right = zip(*(_means(line) for line in shown), strict=True)
     areas = [max(14.0, LARGEST * line.count / panel.result.rows) for line in shown]
     colour = colour_of(panel.method)
-    axes.scatter(sure, right, areas, colour, edgecolor="white", linewidth=0.8, zorder=3)
+    axes.scatter(sure, right, areas, colour, edgecolor="white", linewidth=0.8, zorder=3, clip_on=False)
     result = panel.result
     axes.set_title(panel.method, fontweight="bold", color=colour)
-    text = (
-        f"right {result.acc:.1%}\nNLL {result.nll:.3f}\nover-confident {result.oe:.1%}\nunder-confident {result.ue:.1%}"
-    )
-    axes.text(0.04, 0.97, text, transform=axes.transAxes, va="top", fontsize=8.5, linespacing=1.45, color=INK,
-              bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 2})  # fmt: skip
+    text = f"right {result.acc:.1%}\nNLL {result.nll:.3f}\ntoo sure {result.oe:.1%}\nnot sure enough {result.ue:.1%}"
+    # In the corner below the diagonal, which only a classifier that is quite wrong would reach.
+    axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=8.5, linespacing=1.4)
 
 
 def _means(line: ReliabilityBin) -> tuple[float, float]:

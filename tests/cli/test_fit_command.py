@@ -1,0 +1,115 @@
+"""`mixupmp fit`: a run folder that holds everything, and that a resume needs nothing beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from commands import mixupmp, mixupmp_process, refused
+
+from mixupmp import load
+
+SMALL = ("--network", "mlp", "--epochs", "2", "--members", "2")
+
+
+def test_it_writes_a_run_that_loads_and_says_what_it_is_worth(finished_run: Path) -> None:
+    kept = {path.relative_to(finished_run).as_posix() for path in finished_run.rglob("*") if path.is_file()}
+    assert {"config.json", "metrics.jsonl", "evaluations.jsonl", "README.md", "manifest.json"} < kept
+    assert {"members/000.safetensors", "members/001.safetensors"} < kept
+    posterior = load(finished_run)
+    assert posterior.members == 2
+    assert "digits, test rows" in (finished_run / "README.md").read_text()
+
+
+def test_json_says_what_was_written_down(tmp_path: Path) -> None:
+    said = mixupmp("fit", *SMALL, "--ratio", "inf", "--rows", "60", "--json", "--out", "new")
+    result = said.json
+    assert result["run"] == "new"
+    assert result["members"] == 2
+    written = json.loads((tmp_path / "new" / "evaluations.jsonl").read_text())
+    assert written["metrics"] == result["metrics"]
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["plan"]["method"]["predictive"]["ratio"] == "inf"
+    assert config["plan"]["data"]["rows"] == 60
+    assert config["settings"]["method"]["ratio"] == "inf"
+
+
+def test_runs_are_numbered_where_no_folder_is_given(tmp_path: Path) -> None:
+    for expected in ("runs/clusters-mixup-mp", "runs/clusters-mixup-mp-2"):
+        assert mixupmp("fit", "--data", "clusters", *SMALL, "--json").json["run"] == expected
+
+
+def test_a_table_by_its_path_and_its_settings_in_a_file(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(60, 3))
+    lines = ["a,b,kind,c"] + [f"{x},{y},{'high' if x > 0 else 'low'},{z}" for x, y, z in inputs]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    (tmp_path / "recipe.toml").write_text(
+        'seed = 3\n[data]\nname = "table.csv"\nlabel = "kind"\n[network]\nhidden = [8]\n'
+        '[method]\nname = "bayesian-bootstrap"\nmembers = 2\n[recipe]\nepochs = 5\noptimiser = "adamw"\n'
+    )
+    said = mixupmp("fit", "--config", "recipe.toml", "--epochs", "3", "--out", "run")
+    assert said.code == 0, said.err
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["plan"]["seed"] == 3
+    assert config["plan"]["recipe"]["epochs"] == 3  # the flag goes over the file
+    assert config["plan"]["recipe"]["optimiser"] == "adamw"
+    assert config["plan"]["network"]["arguments"]["hidden"] == [8]
+    assert config["settings"]["data"]["name"] == str(tmp_path / "table.csv")  # means the same from everywhere
+    os.chdir("/")
+    assert mixupmp("evaluate", tmp_path / "run").code == 0
+
+
+def test_a_stopped_run_is_resumed_by_its_folder_alone(tmp_path: Path) -> None:
+    words = ("fit", "--network", "mlp", "--epochs", "60", "--members", "2", "--engine", "inline")
+    command = [sys.executable, "-m", "mixupmp", *words, "--out", "stopped"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "stopped" / "config.json").exists():
+        time.sleep(0.02)
+        assert process.poll() is None
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 143, said
+    assert "mixupmp fit --resume stopped" in said
+    refused(mixupmp("evaluate", "stopped"), "--resume stopped")
+    assert mixupmp_process("fit", "--resume", tmp_path / "stopped", cwd=Path("/")).code == 0
+    assert mixupmp(*words, "--out", "whole").code == 0
+    for member in ("000", "001"):
+        one, other = (
+            safetensors.torch.load_file(tmp_path / run / "members" / f"{member}.safetensors")
+            for run in ("stopped", "whole")
+        )
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_resume_with_other_settings_is_refused_until_overridden(run: Path) -> None:
+    refused(mixupmp("fit", "--resume", run, "--epochs", "4"), "recipe.epochs: was 3, is 4", "--override")
+    assert mixupmp("fit", "--resume", run, "--epochs", "4", "--override").code == 0
+
+
+def test_a_run_started_in_python_is_resumed_there(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    del config["settings"]
+    (run / "config.json").write_text(json.dumps(config))
+    refused(mixupmp("fit", "--resume", run), "resume it in Python")
+
+
+def test_initial_weights_come_from_another_run(finished_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "start.toml").write_text(f'[method]\ninitial = "{finished_run}"\n')
+    assert mixupmp("fit", "--config", "start.toml", *SMALL, "--out", "next").code == 0
+    config = json.loads((tmp_path / "next" / "config.json").read_text())
+    assert len(config["plan"]["initial"]) == 2
+
+
+@pytest.mark.parametrize("words", [("--out", "x"), ("--config", "x.toml")])
+def test_a_resume_takes_no_second_folder_or_file(run: Path, words: tuple[str, str]) -> None:
+    refused(mixupmp("fit", "--resume", run, *words), "--resume")

@@ -1,0 +1,107 @@
+"""The demonstration: its parts are what it says they are. (`mixupmp demo` itself takes the better part of a minute.)"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixupmp import data as datasets
+from mixupmp import deep_ensemble, fit, mixup_mp, plan_for, split
+from mixupmp.cli.demo import _figure, _reading, _table
+from mixupmp.data.corruptions import CORRUPTIONS
+from mixupmp.demo import FAMILIES, METHODS, Demo, Outcome, run_demo
+from mixupmp.errors import InvalidArgument
+from mixupmp.figures import write
+from mixupmp.metrics import evaluate
+from mixupmp.planning import fewer_rows
+
+SMALL = Demo(
+    rows=60, validation_rows=40, seeds=(0, 1), ratios=(0.0, 1.0, inf), alphas=(0.5, 2.0), members=2, trial_members=1,
+    recipe=replace(Demo().recipe, epochs=3),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return run_demo(SMALL, "inline")
+
+
+def test_what_is_tried() -> None:
+    assert SMALL.candidates == ((0.0, 0.5), (1.0, 0.5), (1.0, 2.0), (inf, 0.5), (inf, 2.0))
+    assert Demo().ratios[0] == 0
+    assert Demo().ratios[-1] == inf
+    assert len(Demo().seeds) >= 3
+    with pytest.raises(InvalidArgument, match="trial_members"):
+        replace(SMALL, trial_members=3)
+
+
+def test_all_corruptions_that_change_grey_images_are_there() -> None:
+    assert sorted(name for names in FAMILIES.values() for name in names) == sorted(set(CORRUPTIONS) - {"saturate"})
+
+
+def test_every_number_is_that_of_a_plain_fit(outcome: Outcome) -> None:
+    """Sharing members between methods, and adding some to the chosen candidate, changes nothing."""
+    digits = datasets.load("digits")
+    both = fewer_rows(digits, 100, 1).train
+    train, validation = split(both, 0.4, 1)
+    assert (len(train), len(validation)) == (60, 40)
+    plain = digits.with_train(train)
+    ensemble = fit(plan_for(plain, deep_ensemble(2), "cnn", SMALL.recipe, seed=1), engine="inline")
+    chosen = fit(plan_for(plain, mixup_mp(*outcome.chosen, 2), "cnn", SMALL.recipe, seed=1), engine="inline")
+    trial = outcome.trials[1]
+    members = ensemble.member_probabilities(digits.test.inputs)
+    expected = {"NN": members[:1], "DE": members, "MixupMP": chosen.member_probabilities(digits.test.inputs)}
+    for method, probabilities in expected.items():
+        found = trial.scores[method, "clean"].result()
+        assert found.nll == pytest.approx(evaluate(probabilities, digits.test.labels)["nll"], rel=1e-6)
+    first = ensemble.member_probabilities(validation.inputs)[:1]
+    assert trial.validation_nll[0.0, 0.5] == pytest.approx(evaluate(first, validation.labels)["nll"], rel=1e-6)
+
+
+def test_the_choice_is_the_best_on_validation_rows(outcome: Outcome) -> None:
+    means = {candidate: nll.mean for candidate, nll in outcome.validation().items()}
+    assert outcome.chosen == min(means, key=lambda candidate: means[candidate])
+
+
+def test_differences_are_paired_by_seed(outcome: Outcome) -> None:
+    pairs = [(t.scores["MixupMP", "noise"].result().nll, t.scores["DE", "noise"].result().nll) for t in outcome.trials]
+    gaps = torch.tensor([ours - theirs for ours, theirs in pairs], dtype=torch.float64)
+    found = outcome.difference("nll", "noise")
+    assert found.mean == pytest.approx(float(gaps.mean()))
+    assert found.standard_error == pytest.approx(float(gaps.std() / 2**0.5))
+
+
+def test_what_is_printed_is_what_was_measured(outcome: Outcome, tmp_path: Path) -> None:
+    table = _table(outcome).markdown()
+    for method in METHODS:
+        assert f"{outcome.summaries(method, 'weather')['nll'].mean:.3f} ± " in table
+    said = "\n".join(_reading(outcome))
+    for metric, name in (("acc", "accuracy"), ("nll", "NLL"), ("ece", "ECE")):
+        line = next(line for line in said.splitlines() if f"against DE in {name}" in line)
+        for rows in ("clean", *FAMILIES):
+            gap = outcome.difference(metric, rows)
+            clear = abs(gap.mean) > 2 * (gap.standard_error or 0)
+            better = (gap.mean > 0) == (metric == "acc")
+            word = "no clear difference" if not clear else "better" if better else "worse"
+            part = next(part for part in line.split(";") if rows in part)
+            assert word in part
+    assert write(_figure(outcome), tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_command_prints_its_table_and_writes_its_picture(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "mixupmp", "demo", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
+    result = json.loads(done.stdout)
+    assert (tmp_path / result["picture"]).stat().st_size > 10_000
+    by = {(m["method"], m["rows"]): m["nll"] for m in result["trials"][0]["metrics"]}
+    assert by["MixupMP", "clean"] < by["NN", "clean"]
