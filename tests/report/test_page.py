@@ -10,6 +10,7 @@ import torch
 
 from mixupmp import Recipe, deep_ensemble, mc_dropout, mixup_ensemble, mixup_mp, plan_for
 from mixupmp.errors import BadData, InvalidArgument
+from mixupmp.methods import Method
 from mixupmp.report import Evaluation, ShiftPoint, Subject, render_report, write_report
 from mixupmp.report.png import png
 from mixupmp.report.recipe_text import snippet
@@ -77,7 +78,7 @@ def test_it_says_in_words_what_the_numbers_are() -> None:
 @pytest.mark.parametrize(
     "method", [deep_ensemble(2), mixup_mp(0.1, 0.4), mixup_mp(float("inf"), 1.0), mixup_ensemble(2.0), mc_dropout(8)]
 )
-def test_the_snippet_makes_the_same_plan(method) -> None:  # type: ignore[no-untyped-def]
+def test_the_snippet_makes_the_same_plan(method: Method) -> None:
     dataset = picture_dataset()
     recipe = Recipe(epochs=2, batch_size=16, schedule="steps", milestones=(1,), weight_decay=0.0)
     plan = plan_for(dataset, method, "cnn", recipe, seed=7)
@@ -182,3 +183,14 @@ def test_runs_of_several_seeds_are_summed_up() -> None:
     accuracies = [100 * run.measures.value("acc") for run in runs]
     assert f"{sum(accuracies) / 3:.2f} <small>± " in page
     assert "Mean over seeds" not in render_report(two_subjects())
+
+
+@pytest.mark.parametrize(
+    ("method", "members", "colour"),
+    [
+        (deep_ensemble(4), 4, "de"), (mixup_mp(0.0), 4, "de"), (mixup_mp(0.0), 1, "nn"), (mixup_mp(1.0), 4, "mp"),
+        (mixup_mp(float("inf")), 4, "me"), (mc_dropout(4), 4, "mc"),
+    ],
+)  # fmt: skip
+def test_a_method_has_its_own_colour(method: Method, members: int, colour: str) -> None:
+    assert subject(method, members=members).colour == f"var(--{colour})"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -144,3 +145,16 @@ def test_random_bodies_never_break_it(client: httpx.Client) -> None:
         answer = client.post("/predict?resize=true", content=body, headers={"content-type": kind})
         assert answer.status_code in (200, 413, 415, 422, 503), (kind, body[:80], answer.text)
         json.loads(answer.text)
+
+
+def test_a_body_that_trickles_in_is_given_up() -> None:
+    def trickle() -> Iterator[bytes]:
+        yield b'{"inputs": '
+        time.sleep(3)
+        yield b"[1]}"
+
+    with served(create_app(image_model(held_out=False), Limits(seconds=0.2))) as address:
+        answer = httpx.post(address + "predict", content=trickle(), timeout=30)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert httpx.get(address + "healthz").status_code == 200

@@ -55,8 +55,15 @@ class Subject:
 
     @property
     def colour(self) -> str:
-        """The method's colour in the page's theme."""
-        return f"var(--{COLOURS.get(self.description['method'].get('name', ''), 'other')})"
+        """The method's colour in the page's theme. MixupMP at the ends of r is another method by another name."""
+        method = self.description["method"]
+        name = COLOURS.get(method.get("name", ""), "other")
+        ratio = (method.get("predictive") or {}).get("ratio")
+        if name == "mp" and ratio in (0, "inf"):
+            name = "de" if ratio == 0 else "me"
+        if name == "de" and self.evaluation.members.shape[0] == 1:
+            name = "nn"
+        return f"var(--{name})"
 
     @property
     def stroke(self) -> str:
