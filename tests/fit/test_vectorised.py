@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import small_images, small_table
 from mixupmp import (
     Method,
     Recipe,
@@ -35,6 +34,7 @@ from mixupmp.fit.vectorised import VectorisedFit
 from mixupmp.loss import Categorical, Gaussian
 from mixupmp.networks import MLP
 from mixupmp.posterior import Task
+from small_data import small_images, small_table
 
 WHOLE = Recipe(epochs=12, batch_size=None, learning_rate=0.1, momentum=0.0, nesterov=False, schedule="constant")
 BATCHES = Recipe(epochs=3, batch_size=16, learning_rate=0.05)
