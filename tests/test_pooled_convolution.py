@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -217,3 +219,31 @@ def test_blocks_and_their_adjoint(channels: int, out: int, side: int, seed: int)
     # <blocked(w), v> = <w, unblocked(v)>
     left, right = (blocked * other).sum(), (weight * unblocked_weight(other, weight.shape)).sum()
     assert float(left) == pytest.approx(float(right), abs=1e-4)
+
+
+def test_room_made_in_inference_mode_is_not_kept_for_others(generator: Generator) -> None:
+    """A server answers in inference mode; training the same network afterwards must still work."""
+    layer = PooledConvolution(1, 6, 5)
+    inputs = torch.randn(4, 1, 28, 28, generator=generator)
+    for frozen in (True, False):
+        layer.requires_grad_(not frozen)
+        with torch.inference_mode():
+            inside = layer(inputs)
+        assert torch.equal(layer(inputs).detach(), inside)
+    layer(inputs).sum().backward()
+    with torch.inference_mode():
+        assert torch.equal(layer(inputs), inside)
+
+
+def test_threads_may_share_a_layer(generator: Generator) -> None:
+    layer = PooledConvolution(1, 6, 5).requires_grad_(False)
+    inputs = torch.randn(4, 2, 1, 28, 28, generator=generator)
+    expected = [layer(own) for own in inputs]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            answers = threads.map(lambda turn: (turn % 4, layer(inputs[turn % 4])), range(800))
+            assert all(torch.equal(answer, expected[which]) for which, answer in answers)
+    finally:
+        sys.setswitchinterval(before)

@@ -95,13 +95,22 @@ class _Room:
         self.columns.view(shape).copy_(self.blocks.as_strided(shape, (channel, line, pixel, row, line, pixel)))
 
 
+def _taken(kept: list[_Room], key: tuple[tuple[int, ...], tuple[int, ...]]) -> _Room | None:
+    """The room that was kept, if it suits. Taking it is one step, so two threads cannot both have it."""
+    try:
+        room = kept.pop()
+    except IndexError:
+        return None
+    return room if room.key == key else None
+
+
 class _BlockedMaximum(torch.autograd.Function):
     """max_pool(conv(x)) by blocks, for inputs that need no gradient: a network's first layer."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, kept: list[_Room]) -> Tensor:
         key = (tuple(inputs.shape), tuple(weight.shape))
-        room = kept.pop() if kept and kept[-1].key == key else _Room(*key)
+        room = _taken(kept, key) or _Room(*key)
         room.fill(inputs)
         torch.mm(blocked_weight(weight).flatten(1), room.columns, out=room.values.view(-1, room.values.shape[2]))
         first, second, third, fourth = room.values
@@ -110,7 +119,7 @@ class _BlockedMaximum(torch.autograd.Function):
         largest = torch.maximum(room.upper, room.lower).view(-1, len(inputs), room.down, room.across)
         if weight.requires_grad:
             ctx.room, ctx.kept, ctx.shape = room, kept, weight.shape
-        else:
+        elif not room.values.is_inference():  # which nobody outside inference mode could write to
             kept[:] = [room]
         return largest.transpose(0, 1)
 
