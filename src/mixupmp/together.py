@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.networks import CNN
+from mixupmp.networks import CNN, MLP
 from mixupmp.pooled_convolution import PooledConvolution
 
 GROUPED_ROWS = 8  # up to which one grouped convolution beats one after another
@@ -41,13 +41,27 @@ class Together:
 
 def can_go_together(networks: Sequence[nn.Module]) -> bool:
     """Whether these networks are alike, and made of layers that are known here."""
-    if not all(isinstance(network, nn.Sequential | CNN) for network in networks):
+    # Exact types: a class of the user's that derives from one of these may compute something else.
+    if not all(type(network) in (nn.Sequential, MLP, CNN) and not _hooked(network) for network in networks):
         return False
     kinds = {tuple(_signature(layer) for layer in _layers(network)) for network in networks}
-    return len(kinds) == 1 and all(isinstance(layer, _KNOWN) for layer in _layers(networks[0]))
+    return len(kinds) == 1 and all(_is_known(layer) for network in networks for layer in _layers(network))
 
 
-_KNOWN = (PooledConvolution, nn.Linear, nn.ReLU, nn.Flatten, nn.Identity, nn.Dropout)
+def _is_known(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
+        return False
+    if isinstance(layer, PooledConvolution):
+        usual = (layer.stride, layer.dilation, layer.groups, layer.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
+        return usual and type(layer) is PooledConvolution and not _hooked(layer)
+    return type(layer) in _KNOWN and not _hooked(layer)
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+_KNOWN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity, nn.Dropout)
 
 
 def _layers(network: nn.Module) -> list[nn.Module]:
@@ -110,6 +124,9 @@ class _Products:
     def __call__(self, values: Tensor, shared: bool) -> tuple[Tensor, bool]:
         if shared:
             values = values.expand(len(self.weight), *values.shape)
+        rows = values.flatten(1, -2)  # whatever lies between rows and features is as good as more rows
         if self.bias is None:
-            return torch.bmm(values, self.weight), False
-        return torch.baddbmm(self.bias, values, self.weight), False
+            products = torch.bmm(rows, self.weight)
+        else:
+            products = torch.baddbmm(self.bias, rows, self.weight)
+        return products.view(*values.shape[:-1], -1), False
