@@ -24,7 +24,7 @@ from mixupmp.data.rows import Dataset, Rows, split
 from mixupmp.errors import check, whole
 from mixupmp.fit import Engine, fit
 from mixupmp.fit.job import Progress, Quiet
-from mixupmp.fit.plan import plan_for
+from mixupmp.fit.plan import Plan, plan_for
 from mixupmp.methods import mixup_mp
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.summary import Summary, summarise
@@ -89,6 +89,7 @@ class Trial:
     validation_nll: Mapping[Candidate, float]
     scores: Mapping[tuple[str, str], Scores]  # by method and set of rows
     training_accuracy: float  # of the deep ensemble's members, on average
+    fits: tuple[tuple[str, Plan, Posterior], ...] = ()  # each method with its plan, for a report
 
 
 @dataclass(frozen=True)
@@ -172,12 +173,17 @@ class _Repeat:
             for method, probabilities in zip(METHODS, (every[:1], every, ours), strict=True):
                 scores[method, name] = _scored(probabilities, rows)
         accuracies = [story.training_accuracy or 0.0 for story in self.ensemble.summaries]
-        return Trial(self.seed, self.nll, scores, sum(accuracies) / len(accuracies))
+        plans = self._plan(self.demo.candidates[0]), self._plan(self.demo.candidates[0]), self._plan(chosen)
+        posteriors = _members(self.ensemble, range(1)), self.ensemble, best
+        fits = tuple(zip(METHODS, plans, posteriors, strict=True))
+        return Trial(self.seed, self.nll, scores, sum(accuracies) / len(accuracies), fits)
 
     def _fitted(self, candidate: Candidate, members: range) -> Posterior:
+        return fit(self._plan(candidate), engine=self.engine, members=members, progress=self.progress)
+
+    def _plan(self, candidate: Candidate) -> Plan:
         method = mixup_mp(*candidate, self.demo.members)
-        plan = plan_for(self.dataset, method, "cnn", self.demo.recipe, seed=self.seed)
-        return fit(plan, engine=self.engine, members=members, progress=self.progress)
+        return plan_for(self.dataset, method, "cnn", self.demo.recipe, seed=self.seed)
 
     def _nll(self, posterior: Posterior) -> float:
         return _scored(posterior.member_probabilities(self.validation.inputs), self.validation).result().nll

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from mixupmp import data
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import remark, results, show
+from mixupmp.data.corruptions import SEVERITIES
 from mixupmp.demo import CLEAN, FAMILIES, METHODS, Candidate, Demo, Outcome, run_demo
 from mixupmp.errors import check
 from mixupmp.figures import Panel, reliability_figure, write
@@ -24,6 +26,7 @@ from mixupmp.figures.style import styled
 from mixupmp.fit.processes import cores
 from mixupmp.fit.run_folder import check_writable
 from mixupmp.posterior import Summary as Story
+from mixupmp.report import report_fits
 from mixupmp.tables import Line, MetricTable
 
 MOST_ROWS = 699  # of the 899 training rows, 200 are for validation
@@ -58,10 +61,19 @@ def command(
     with _bar(demo.fits) as progress:
         outcome = run_demo(demo, "processes" if cores() > 1 else "inline", progress)
     picture = write(_figure(outcome), out / "reliability.png")
+    report = _report(outcome, out / "report.html")
     seconds = time.monotonic() - started
     lines: list[Any] = [_table(outcome).rich(), *map(Text, _reading(outcome))]
     lines.append(Text(f"Reliability diagrams: {picture}   ({seconds:.0f} seconds)"))
-    show(as_json, _told(outcome, picture, seconds), lines)
+    lines.append(Text(f"Report, to open in a browser: {report}"))
+    show(as_json, {**_told(outcome, picture, seconds), "report": str(report)}, lines)
+
+
+def _report(outcome: Outcome, path: Path) -> Path:
+    """The first seed's fits as a page, with two corruptions at every severity."""
+    shifts = [(name, severity) for name in ("gaussian_noise", "contrast") for severity in SEVERITIES]
+    fits = outcome.trials[0].fits
+    return report_fits(fits, data.load("digits"), path, shifts, "How sure is it? One network, an ensemble, MixupMP")
 
 
 def _introduction(demo: Demo) -> list[str]:
