@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -221,8 +222,11 @@ class _Masked:
     member: int
     layer: int
     uses: int = 0  # a network may use one dropout layer in several places
+    thread: int = field(default_factory=threading.get_ident)
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if threading.get_ident() != self.thread:  # another member's pass through the same layer
+            return output
         self.uses += 1
         return inputs[0] * self.posterior.mask(self.member, self.layer, inputs[0], self.uses - 1)
 
@@ -267,7 +271,11 @@ class LaplacePosterior(Posterior):
             return value + slope
 
         changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
-        return torch.stack([member(change) for change in changes])
+        with _FORWARD:
+            return torch.stack([member(change) for change in changes])
+
+
+_FORWARD = threading.Lock()  # torch has one level of forward derivatives for all threads
 
 
 def logits_of(outputs: Any) -> Tensor:

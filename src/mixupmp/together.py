@@ -125,8 +125,5 @@ class _Products:
         if shared:
             values = values.expand(len(self.weight), *values.shape)
         rows = values.flatten(1, -2)  # whatever lies between rows and features is as good as more rows
-        if self.bias is None:
-            products = torch.bmm(rows, self.weight)
-        else:
-            products = torch.baddbmm(self.bias, rows, self.weight)
+        products = torch.bmm(rows, self.weight) if self.bias is None else torch.baddbmm(self.bias, rows, self.weight)
         return products.view(*values.shape[:-1], -1), False
