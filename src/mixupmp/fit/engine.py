@@ -23,7 +23,7 @@ def choose_engine(plan: Plan, members: int) -> str:
     if members == 1:
         return "inline"
     each_by_itself = plan.recipe.epochs_after_interpolation is not None
-    if plan.device == "cpu" and not each_by_itself and vectorisable(build_network(plan, 0)):
+    if plan.device == "cpu" and not each_by_itself and vectorisable(build_network(plan, 0), plan.task.input_shape):
         return "vectorised"
     if plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
         return "inline"

@@ -10,15 +10,30 @@ from mixupmp.fit.feeds import Stacked, feed_for
 from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
 
-_PLAIN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity)
 
+def vectorisable(network: nn.Module, shape: tuple[int, ...] = ()) -> bool:
+    """Whether a network is a sequence of linear layers, each but the last followed by ReLU, on flat rows.
 
-def vectorisable(network: nn.Module) -> bool:
-    """Whether a network is a sequence of linear layers, each but the last followed by ReLU."""
-    if not isinstance(network, nn.Sequential) or not all(isinstance(layer, _PLAIN) for layer in network):
+    Exactly that: a forward pass or a layer of the user's own, a hook, a frozen, shared or missing weight is not what
+    the one program computes. `shape` is that of a row.
+    """
+    if not isinstance(network, nn.Sequential) or type(network).forward is not nn.Sequential.forward:
         return False
-    kinds = [type(layer) for layer in network if not isinstance(layer, nn.Flatten | nn.Identity)]
-    return len(kinds) % 2 == 1 and kinds == ([nn.Linear, nn.ReLU] * len(kinds))[: len(kinds)]
+    modules = [network, *network]
+    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+        return False
+    layers = [layer for layer in network if type(layer) is not nn.Identity]
+    flat = len(shape) <= 1 or (bool(layers) and type(layers[0]) is nn.Flatten)
+    kinds = [type(layer) for layer in layers if not _flattens(layer)]
+    if not flat or len(kinds) % 2 == 0 or kinds != ([nn.Linear, nn.ReLU] * len(kinds))[: len(kinds)]:
+        return False
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    distinct = len(set(linear)) == len(linear) and len({layer.bias is None for layer in linear}) == 1
+    return distinct and all(parameter.requires_grad for parameter in network.parameters())
+
+
+def _flattens(layer: nn.Module) -> bool:
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
 class Group:
@@ -27,7 +42,7 @@ class Group:
     def __init__(self, plan: Plan, members: tuple[int, ...], states: list[dict[str, Tensor]] | None = None) -> None:
         self.plan, self.members = plan, members
         networks = [build_network(plan, member) for member in members]
-        if not vectorisable(networks[0]):
+        if not vectorisable(networks[0], plan.task.input_shape):
             raise InvalidArgument(
                 "engine", "vectorised", "another engine for this network",
                 "Only sequences of Linear and ReLU are trained in one program.",

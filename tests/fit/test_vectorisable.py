@@ -1,0 +1,94 @@
+"""Which networks are trained in one program: those that are exactly what that program computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mixupmp.data.rows import Dataset, Rows, Standardise
+from mixupmp.errors import InvalidArgument
+from mixupmp.fit import fit
+from mixupmp.fit.engine import choose_engine
+from mixupmp.fit.plan import plan_for
+from mixupmp.methods import deep_ensemble
+from mixupmp.networks import MLP
+from mixupmp.recipe import Recipe
+from small_data import small_table
+
+SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
+
+
+class Tempered(nn.Sequential):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) / 3
+
+
+class Doubling(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 2 * super().forward(inputs)
+
+
+class Named(nn.Sequential):
+    """Nothing but a name for a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def hooked() -> nn.Module:
+    network = MLP(4, 3)
+    network[1].register_forward_hook(lambda module, inputs, output: output.abs() + 1)
+    return network
+
+
+def frozen() -> nn.Module:
+    network = MLP(4, 3)
+    network[1].requires_grad_(False)
+    return network
+
+
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "own forward": lambda: Tempered(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)),
+    "own layer": lambda: nn.Sequential(Doubling(4, 5), nn.ReLU(), nn.Linear(5, 3)),
+    "a hook": hooked,
+    "frozen weights": frozen,
+    "some biases": lambda: nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 3)),
+    "weight norm": lambda: nn.Sequential(
+        torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.ReLU(), nn.Linear(5, 3)
+    ),
+    "shared layers": lambda: (lambda layer: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), layer, nn.ReLU(), layer))(
+        nn.Linear(4, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_only_looks_like_an_mlp_is_trained_as_itself(name: str, table: Dataset) -> None:
+    if name == "shared layers":
+        table = small_table(classes=4)
+    plan = plan_for(table, deep_ensemble(2), OTHERS[name], SHORT)
+    with pytest.raises(InvalidArgument, match="engine must be another engine for this network"):
+        fit(plan, engine="vectorised")
+    assert choose_engine(plan, 2) == "inline"
+    assert fit(plan).members == 2
+
+
+def test_rows_that_are_not_flat_are_not_flattened(table: Dataset) -> None:
+    rows = Rows(table.train.inputs.view(60, 2, 2), table.train.labels)
+    dataset = Dataset("folded", rows, rows, table.classes, Standardise())
+    network = lambda: nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(10, 3))  # noqa: E731
+    assert choose_engine(plan_for(dataset, deep_ensemble(2), network, SHORT), 2) == "inline"
+    assert choose_engine(plan_for(dataset, deep_ensemble(2), "mlp", SHORT), 2) == "vectorised"
+
+
+@pytest.mark.parametrize("build", [Named, lambda: MLP(4, 3), lambda: MLP(4, 3, bias=False)])
+def test_a_plain_sequence_is_trained_in_one_program(build: Callable[[], nn.Module], table: Dataset) -> None:
+    plan = plan_for(table, deep_ensemble(2), build, SHORT)
+    assert choose_engine(plan, 2) == "vectorised"
+    one, two = fit(plan, engine="inline"), fit(plan, engine="vectorised")
+    for reference, fast in zip(one.networks, two.networks, strict=True):
+        for name, value in reference.state_dict().items():
+            assert torch.allclose(fast.state_dict()[name], value, atol=1e-5)
