@@ -161,6 +161,13 @@ def as_kernel(transform: Kernel | Callable[..., Tensor]) -> Kernel:
     return OnBatch(transform, any(p.name == "generator" for p in parameters))
 
 
+def draws_globally(kernel: Kernel) -> bool:
+    """Whether a kernel may draw from torch's global generator, as a transform that takes no other may."""
+    if isinstance(kernel, Compose):
+        return any(draws_globally(one) for one in kernel.kernels)
+    return isinstance(kernel, OnBatch) and not kernel.by_name
+
+
 def cifar_kernel() -> Kernel:
     """Pad-4 random crop and horizontal flip."""
     return Compose((PadCrop(4), HorizontalFlip()))

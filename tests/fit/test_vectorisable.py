@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.utils.data import TensorDataset
 
+from mixupmp.augment import Compose, identity
+from mixupmp.base_measures import ClassAdjustedMixup
 from mixupmp.data.rows import Dataset, Rows, Standardise
 from mixupmp.errors import InvalidArgument
 from mixupmp.fit import fit
 from mixupmp.fit.engine import choose_engine
-from mixupmp.fit.plan import plan_for
-from mixupmp.methods import deep_ensemble
+from mixupmp.fit.plan import Plan, plan_for
+from mixupmp.methods import Method, deep_ensemble, mixup_mp, mixup_mp_single
 from mixupmp.networks import MLP
+from mixupmp.predictive import Predictive
 from mixupmp.recipe import Recipe
-from small_data import small_table
+from mixupmp.samplers import Ensemble
+from small_data import small_images, small_table
 
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
 
@@ -92,3 +99,63 @@ def test_a_plain_sequence_is_trained_in_one_program(build: Callable[[], nn.Modul
     for reference, fast in zip(one.networks, two.networks, strict=True):
         for name, value in reference.state_dict().items():
             assert torch.allclose(fast.state_dict()[name], value, atol=1e-5)
+
+
+def adapting() -> Method:
+    return Method("adapting", Predictive(inf, ClassAdjustedMixup(1.0)), Ensemble(2), validation_fraction=0.2)
+
+
+def through_a_loader() -> Plan:
+    table = small_table()
+    plan = plan_for(table, deep_ensemble(2), "mlp", SHORT)
+    return replace(plan, train=TensorDataset(table.train.inputs, table.train.labels))
+
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    "a kernel that may draw from the global generator": lambda: plan_for(
+        small_table(), deep_ensemble(2, kernel=lambda x: x + torch.rand_like(x)), "mlp", SHORT
+    ),
+    "such a kernel among others": lambda: plan_for(
+        small_table(), deep_ensemble(2, kernel=Compose((identity, lambda x: x + torch.rand_like(x)))), "mlp", SHORT
+    ),
+    "a measure that adapts": lambda: plan_for(small_table(), adapting(), "mlp", SHORT),
+    "half precision": lambda: plan_for(small_table(), deep_ensemble(2), "mlp", replace(SHORT, precision="bfloat16")),
+    "a stop rule": lambda: plan_for(
+        small_table(), deep_ensemble(2), "mlp", replace(SHORT, schedule="constant", epochs_after_interpolation=1)
+    ),
+    "rows through a loader": through_a_loader,
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_that_one_program_would_change_go_elsewhere(name: str) -> None:
+    plan = PLANS[name]()
+    assert choose_engine(plan, 2) == "inline"
+    with pytest.raises(InvalidArgument, match="engine must be another engine for"):
+        fit(plan, engine="vectorised")
+    first, again = fit(plan), fit(plan)
+    for one, two in zip(first.networks, again.networks, strict=True):
+        assert all(torch.equal(value, two.state_dict()[key]) for key, value in one.state_dict().items())
+
+
+def test_a_kernel_that_takes_our_generator_can_stay() -> None:
+    def noisy(inputs: Tensor, generator: Generator) -> Tensor:
+        return inputs + torch.rand(inputs.shape, generator=generator)
+
+    plan = plan_for(small_table(), deep_ensemble(2, kernel=noisy), "mlp", SHORT)
+    assert choose_engine(plan, 2) == "vectorised"
+    one, two = fit(plan, engine="inline"), fit(plan, engine="vectorised")
+    for reference, fast in zip(one.networks, two.networks, strict=True):
+        for name, value in reference.state_dict().items():
+            assert torch.allclose(fast.state_dict()[name], value, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_the_engine_that_is_chosen_gives_a_member_the_same_bits_alone_and_among_others(network: str) -> None:
+    dataset = small_table() if network == "mlp" else small_images()
+    whole = fit(plan_for(dataset, mixup_mp(members=3), network, SHORT))
+    alone = fit(plan_for(dataset, mixup_mp(members=3), network, SHORT), members=(1,))
+    single = fit(plan_for(dataset, mixup_mp_single(), network, SHORT))
+    for fitted, member in ((alone, 1), (single, 0)):
+        for name, value in fitted.networks[0].state_dict().items():
+            assert torch.equal(value, whole.networks[member].state_dict()[name])

@@ -118,7 +118,7 @@ def test_validation_rows_are_judged_as_in_the_reference() -> None:
         (mixup_mp(1.0, 1.0, 2), BATCHES, Shuffled),
         (deep_ensemble(2), BATCHES, Shuffled),
         (bayesian_bootstrap(2), BATCHES, OneByOne),
-        (mixup_mp(1.0, 1.0, 2, kernel=lambda inputs: inputs + 0), WHOLE, OneByOne),
+        (mixup_mp(1.0, 1.0, 2, kernel=lambda inputs, generator: inputs + 0), WHOLE, OneByOne),
     ],
 )
 def test_the_fast_feeds_serve_where_they_can(method: Method, recipe: Recipe, kind: type) -> None:
@@ -208,7 +208,7 @@ def test_what_it_cannot_do_is_refused_by_name() -> None:
 def test_auto_picks_by_the_network_and_by_the_work() -> None:
     images = small_images()
     assert choose_engine(plan(deep_ensemble(3), BATCHES), 3) == "vectorised"
-    assert choose_engine(plan(deep_ensemble(3), BATCHES), 1) == "inline"
+    assert choose_engine(plan(deep_ensemble(3), BATCHES), 1) == "vectorised"
     assert choose_engine(plan_for(images, deep_ensemble(3), "cnn", BATCHES), 3) == "inline"
     long = replace(BATCHES, epochs=100_000)
     assert choose_engine(plan_for(images, deep_ensemble(3), "cnn", long), 3) == "processes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mixupmp.fit import inline, processes, vectorised
-from mixupmp.fit.group import vectorisable
+from mixupmp.fit.group import unsuited, vectorisable
 from mixupmp.fit.job import Finished, Job
 from mixupmp.fit.member import MemberFit, build_network
 from mixupmp.fit.plan import Plan
@@ -17,15 +17,14 @@ WORTH_A_WORKER = 8.0  # seconds of work under which starting worker processes ga
 def choose_engine(plan: Plan, members: int) -> str:
     """The engine that suits: decided by rule where it changes bits, and by a short measurement where it does not.
 
-    A fully connected network trains all members in one program; others on a CPU go to worker processes if there is
-    more than a few seconds of work; a GPU is used by one member after another.
+    A fully connected network trains all members in one program, also where there is one: it has the same bits by
+    itself as among others. Other networks on a CPU go to worker processes if there is more than a few seconds of work;
+    a GPU is used by one member after another.
     """
-    if members == 1:
-        return "inline"
-    each_by_itself = plan.recipe.epochs_after_interpolation is not None
-    if plan.device == "cpu" and not each_by_itself and vectorisable(build_network(plan, 0), plan.task.input_shape):
+    alike = unsuited(plan) is None and vectorisable(build_network(plan, 0), plan.task.input_shape)
+    if plan.device == "cpu" and alike:
         return "vectorised"
-    if plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
+    if members == 1 or plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
         return "inline"
     return "processes" if _seconds(plan) * members > WORTH_A_WORKER else "inline"
 

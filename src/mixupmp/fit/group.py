@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mixupmp.errors import InvalidArgument
+from mixupmp.augment import draws_globally
+from mixupmp.data.rows import Rows
+from mixupmp.errors import InvalidArgument, check
 from mixupmp.fit.feeds import Stacked, feed_for
 from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
@@ -32,6 +34,21 @@ def vectorisable(network: nn.Module, shape: tuple[int, ...] = ()) -> bool:
     return distinct and all(parameter.requires_grad for parameter in network.parameters())
 
 
+def unsuited(plan: Plan) -> str | None:
+    """What of a plan the one program would leave out, if there is something."""
+    if plan.recipe.epochs_after_interpolation is not None:
+        return "a recipe that stops each member by itself"
+    if plan.recipe.precision != "float32":
+        return f"the precision {plan.recipe.precision}"
+    if plan.method.predictive.adaptive:
+        return "a base measure that adapts after each epoch"
+    if draws_globally(plan.method.predictive.kernel):
+        return "a kernel that takes no generator and may draw from the global one, which members would share"
+    if not isinstance(plan.train, Rows):
+        return "rows that are read by a loader"
+    return None
+
+
 def _flattens(layer: nn.Module) -> bool:
     return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
@@ -41,6 +58,8 @@ class Group:
 
     def __init__(self, plan: Plan, members: tuple[int, ...], states: list[dict[str, Tensor]] | None = None) -> None:
         self.plan, self.members = plan, members
+        reason = unsuited(plan)
+        check(reason is None, "engine", "vectorised", f"another engine for {reason}")
         networks = [build_network(plan, member) for member in members]
         if not vectorisable(networks[0], plan.task.input_shape):
             raise InvalidArgument(
