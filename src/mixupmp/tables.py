@@ -51,7 +51,10 @@ class MetricTable:
 
     def rich(self) -> Table:
         """For a terminal."""
-        table = Table(title=self.title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+        table = Table(
+            title=self.title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False,
+            collapse_padding=True,
+        )  # fmt: skip
         groups = list(dict.fromkeys(line.group for line in self.lines))
         table.add_column(self.heading, no_wrap=True)
         for metric in self.metrics:
@@ -62,7 +65,7 @@ class MetricTable:
             lines = [line for line in self.lines if line.group == group]
             for number, line in enumerate(lines):
                 cells = [Text(cell, "bold" if best else "") for cell, best in self._cells(line)]
-                table.add_row(Text(("  " if group else "") + line.label), *cells, end_section=number == len(lines) - 1)
+                table.add_row(Text((" " if group else "") + line.label), *cells, end_section=number == len(lines) - 1)
         return table
 
     def markdown(self) -> str:

@@ -88,14 +88,14 @@ def _introduction(demo: Demo) -> list[str]:
 
 
 def _table(outcome: Outcome) -> MetricTable:
-    titles = {CLEAN: "clean test images"} | {
-        family: f"{family}: {len(names)} corruptions, severity {outcome.demo.severity}"
-        for family, names in FAMILIES.items()
-    }
+    titles = {CLEAN: "clean"} | {family: f"{family} ({len(names)})" for family, names in FAMILIES.items()}
     lines = tuple(
         Line(method, outcome.summaries(method, rows), title) for rows, title in titles.items() for method in METHODS
     )
-    title = "Mean ± standard error over seeds; bold: the best, and what is within 2 standard errors of it"
+    title = (
+        "Mean ± standard error over seeds; bold: the best, and what is within 2 standard errors of it.\n"
+        f"Clean test images, and copies by (so many) corruptions of a kind at severity {outcome.demo.severity} of 5."
+    )
     return MetricTable(lines, SHOWN, title, percent_digits=1)
 
 

@@ -30,7 +30,7 @@ def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
     told = settings_from(config.get("settings", {}), {}).data
     if name is not None and told.name not in (name, absolute(name)):
         told = DataSettings(name=name, root=told.root, seed=told.seed, test_fraction=told.test_fraction)
-    return told if root is None else replace(told, root=root)
+    return replace(told, root=root or told.root, download=False)  # reading a run fetches nothing
 
 
 def classes_of(posterior: Posterior) -> int:
