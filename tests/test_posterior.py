@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +14,7 @@ from mixupmp.data.rows import Standardise
 from mixupmp.errors import InvalidArgument
 from mixupmp.loss import Categorical, Gaussian
 from mixupmp.networks import CNN, MLP, ResNet18, WideResNet
-from mixupmp.pooled_convolution import PooledConvolution
 from mixupmp.posterior import (
-    DropoutPosterior,
     EnsemblePosterior,
     LaplacePosterior,
     Posterior,
@@ -26,30 +22,7 @@ from mixupmp.posterior import (
     logits_of,
 )
 from mixupmp.together import GROUPED_ROWS, Together, can_go_together
-
-TASK = Task(Categorical(3), Standardise(), (4,), ("a", "b", "c"))
-
-
-def inputs_of(shape: tuple[int, ...], rows: int) -> Tensor:
-    return torch.randn(rows, *shape, generator=Generator().manual_seed(1))
-
-
-def seeded(build: Callable[[], nn.Module], count: int = 3) -> list[nn.Module]:
-    """Networks with different weights and, where they normalise, statistics that are not the initial ones."""
-    networks = []
-    for seed in range(count):
-        torch.manual_seed(seed)
-        network = build()
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                nn.init.normal_(module.running_mean)
-                nn.init.uniform_(module.running_var, 0.5, 2)
-        networks.append(network)
-    return networks
-
-
-def ensemble(count: int = 3) -> EnsemblePosterior:
-    return EnsemblePosterior(seeded(lambda: MLP(4, 3), count), TASK, count)
+from small_posteriors import TASK, ensemble, inputs_of, seeded
 
 
 def test_probabilities_are_the_mean_of_the_members() -> None:
@@ -234,141 +207,6 @@ def test_a_regression_has_no_class_probabilities() -> None:
             ask(inputs)
 
 
-# --- dropout masks ---------------------------------------------------------------------------------------------------
-
-
-def dropped(network: nn.Module, members: int = 5, seed: int = 0, shape: tuple[int, ...] = (4,)) -> DropoutPosterior:
-    return DropoutPosterior([network], Task(Categorical(3), Standardise(), shape), members, seed)
-
-
-def test_a_member_is_a_function_whatever_the_batch() -> None:
-    torch.manual_seed(0)
-    posterior, inputs = dropped(MLP(4, 3, dropout=0.4)), inputs_of((4,), 30)
-    outputs = posterior.member_outputs(inputs)
-    torch.manual_seed(5)
-    assert torch.equal(outputs, posterior.member_outputs(inputs))
-    for size in (1, 7):
-        assert torch.allclose(outputs, posterior.member_outputs(inputs, size), atol=1e-6)
-    order = torch.randperm(30)
-    assert torch.allclose(outputs[:, order], posterior.member_outputs(inputs[order]), atol=1e-6)
-    assert len({tuple(own[0].tolist()) for own in outputs}) == 5
-
-
-def test_masks_come_from_the_seed_and_the_member_alone() -> None:
-    torch.manual_seed(0)
-    network, inputs = MLP(4, 3, dropout=0.4), inputs_of((4,), 10)
-    five, two, other = (
-        dropped(copy.deepcopy(network), members, seed).member_outputs(inputs)
-        for members, seed in ((5, 3), (2, 3), (5, 4))
-    )
-    assert torch.equal(five[:2], two)
-    assert not torch.equal(five, other)
-
-
-def test_masks_drop_with_the_layers_rate_and_keep_the_mean() -> None:
-    network = nn.Sequential(nn.Dropout(0.3), nn.Linear(4000, 3), nn.Dropout(0.0))
-    posterior = dropped(network, 4, shape=(4000,))
-    masks = torch.stack([posterior.mask(member, 0, torch.zeros(2, 4000)) for member in range(4)])
-    assert set(masks.unique().tolist()) == {0.0, torch.tensor(1.0).div(0.7).item()}
-    share = float((masks == 0).float().mean())
-    assert abs(share - 0.3) < 5 * (0.3 * 0.7 / 16_000) ** 0.5
-    assert torch.equal(posterior.mask(0, 2 - 1, torch.zeros(2, 3)), torch.ones(3))
-    same = float((masks[0] == masks[1]).float().mean())
-    assert abs(same - (0.3**2 + 0.7**2)) < 0.05  # members' masks have nothing to do with each other
-
-
-def test_members_average_to_the_network_where_it_is_linear() -> None:
-    torch.manual_seed(0)
-    network, inputs = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.3), nn.Linear(50, 3)), inputs_of((4,), 6)
-    posterior = dropped(network, 500)
-    outputs = posterior.member_outputs(inputs)
-    error = outputs.std(0) / 500**0.5
-    assert float(((outputs.mean(0) - network.eval()(inputs)).abs() / error).max()) < 5
-
-
-def test_whole_channels_are_dropped_where_the_layer_does_so() -> None:
-    network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(8 * 9, 3))
-    mask = dropped(network, shape=(8, 3, 3)).mask(0, 0, torch.zeros(2, 8, 3, 3))
-    assert mask.shape == (8, 1, 1)
-
-
-def test_batch_norm_stays_in_evaluation() -> None:
-    (network,) = seeded(lambda: WideResNet(1, 3, depth=10, widen=1, dropout=0.3), 1)
-    posterior = dropped(network, 3, shape=(1, 8, 8))
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    inputs = inputs_of((1, 8, 8), 6)
-    outputs = posterior.member_outputs(inputs)
-    assert torch.allclose(outputs[:, :1], posterior.member_outputs(inputs[:1]), atol=1e-5)  # rows do not mix
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert not network.training
-    assert not torch.allclose(outputs[0], outputs[1])
-
-
-class Reused(nn.Module):
-    """One dropout layer in two places, as many networks have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop = nn.Dropout(0.5)
-        self.met: list[Tensor] = []
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        first = self.drop(torch.ones_like(inputs))
-        second = self.drop(torch.ones_like(inputs))
-        self.met = [first[0], second[0]]
-        return first[:, :3] + second[:, :3]
-
-
-def test_a_layer_in_two_places_has_two_masks() -> None:
-    network = Reused()
-    network.weight = nn.Parameter(torch.zeros(1))
-    posterior = dropped(network, 1, shape=(1000,))
-    posterior.member_outputs(torch.zeros(2, 1000))
-    first, second = network.met
-    assert abs(float((first == second).float().mean()) - 0.5) < 0.1
-    posterior.member_outputs(torch.zeros(5, 1000))
-    assert torch.equal(network.met[0], first)
-    assert torch.equal(network.met[1], second)
-
-
-def test_a_rate_of_one_drops_everything() -> None:
-    posterior = dropped(nn.Sequential(nn.Linear(4, 8), nn.Dropout(1.0), nn.Linear(8, 3, bias=False)))
-    assert torch.equal(posterior.member_outputs(inputs_of((4,), 2)), torch.zeros(5, 2, 3))
-
-
-@pytest.mark.parametrize("build", [lambda: MLP(4, 3), lambda: MLP(4, 3, dropout=0.0)])
-def test_without_dropout_all_members_are_one_distribution(build: Callable[[], nn.Module]) -> None:
-    posterior, inputs = dropped(build()), inputs_of((4,), 8)
-    outputs = posterior.member_outputs(inputs)
-    assert posterior.members == 5
-    assert torch.equal(outputs, outputs[:1].expand_as(outputs))
-    assert torch.equal(outputs[0], posterior.networks[0](inputs))
-
-
-def test_masks_follow_the_network_to_another_device() -> None:
-    posterior = dropped(MLP(4, 3, dropout=0.4))
-    before = posterior.member_outputs(inputs_of((4,), 2))
-    assert posterior._drawn
-    posterior.to("cpu")
-    assert not posterior._drawn  # to be drawn again where they are needed, and the same
-    assert torch.equal(posterior.member_outputs(inputs_of((4,), 2)), before)
-
-
-def test_alpha_dropout_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="without AlphaDropout"):
-        dropped(nn.Sequential(nn.Linear(4, 3), nn.AlphaDropout(0.3)))
-
-
-def test_hooks_are_gone_even_after_a_failure() -> None:
-    posterior = dropped(MLP(4, 3, dropout=0.4))
-    with pytest.raises(RuntimeError):
-        posterior._outputs(torch.zeros(2, 7))
-    assert all(not layer._forward_hooks for layer in posterior.layers)
-
-
-# --- Laplace ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_linearised_member_adds_the_slope_along_its_change() -> None:
     torch.manual_seed(0)
     network = MLP(4, 3)
@@ -400,104 +238,3 @@ def test_an_ensemble_that_has_answered_can_be_pickled_and_answers_the_same() -> 
     before = posterior.probabilities(inputs)
     again = pickle.loads(pickle.dumps(posterior))
     assert torch.equal(again.probabilities(inputs), before)
-
-
-# --- networks of the user's that look like ours, inference mode and threads -------------------------------------------
-
-
-class Tempered(nn.Sequential):
-    """A sequence with a forward pass of its own."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) / 3
-
-
-class Doubling(nn.Linear):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return 2 * super().forward(inputs)
-
-
-class TemperedCNN(CNN):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) / 3
-
-
-def hooked() -> nn.Module:
-    network = MLP(4, 3)
-    network[1].register_forward_hook(lambda module, inputs, output: output.abs() + 1)
-    return network
-
-
-LOOKALIKES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "own forward": (lambda: Tempered(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
-    "own layer": (lambda: nn.Sequential(Doubling(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
-    "own cnn": (lambda: TemperedCNN(1, (20, 20), 3), (1, 20, 20)),
-    "a hook": (hooked, (4,)),
-    "weights on more than rows": (
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(10, 3)), (2, 4),
-    ),
-    "flattened in part": (
-        lambda: nn.Sequential(nn.Flatten(2), nn.Linear(4, 5), nn.Flatten(), nn.Linear(10, 3)), (2, 2, 2),
-    ),
-    "weight norm": (
-        lambda: nn.Sequential(torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), nn.ReLU()), (4,)
-    ),
-    "no biases": (lambda: MLP(4, 3, bias=False), (4,)),
-    "strided": (
-        lambda: nn.Sequential(
-            PooledConvolution(1, 2, 3), PooledConvolution(2, 3, 3, stride=2), nn.Flatten(), nn.Linear(12, 3)
-        ),
-        (1, 20, 20),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("rows", [1, 5, 20])
-@pytest.mark.parametrize("name", LOOKALIKES)
-def test_what_looks_like_a_known_network_answers_as_itself(name: str, rows: int) -> None:
-    build, shape = LOOKALIKES[name]
-    posterior = EnsemblePosterior(seeded(build), Task(Categorical(3), Standardise(), shape), 3)
-    inputs = inputs_of(shape, rows)
-    with torch.no_grad():
-        expected = torch.stack([network(inputs) for network in posterior.networks])
-    assert torch.allclose(posterior.member_outputs(inputs), expected, atol=1e-5)
-
-
-def every_kind() -> dict[str, Posterior]:
-    torch.manual_seed(0)
-    network = MLP(4, 3)
-    changes = {name: 1e-2 * torch.randn(3, *p.shape) for name, p in network.named_parameters()}
-    cnns = EnsemblePosterior(seeded(lambda: CNN(1, (20, 20), 3)), Task(Categorical(3), Standardise(), (1, 20, 20)), 3)
-    return {
-        "ensemble": ensemble(),
-        "convolutions": cnns,
-        "dropout": dropped(MLP(4, 3, dropout=0.4), 3),
-        "laplace": LaplacePosterior([network], TASK, changes),
-    }
-
-
-@pytest.mark.parametrize("kind", ["ensemble", "convolutions", "dropout", "laplace"])
-def test_every_posterior_answers_in_inference_mode_and_out_of_it(kind: str) -> None:
-    posterior = every_kind()[kind]
-    inputs = inputs_of(posterior.task.input_shape, 12)
-    with torch.inference_mode():
-        inside = posterior.member_outputs(inputs)
-    assert torch.equal(posterior.member_outputs(inputs), inside)
-    with torch.inference_mode():
-        assert torch.equal(posterior.member_outputs(inputs), inside)
-
-
-@pytest.mark.parametrize("kind", ["ensemble", "convolutions", "dropout", "laplace"])
-def test_threads_may_share_a_posterior(kind: str) -> None:
-    """A server asks from several threads at once."""
-    posterior = every_kind()[kind]
-    inputs = [inputs_of(posterior.task.input_shape, rows) for rows in (3, 12)]
-    expected = [posterior.member_outputs(own) for own in inputs]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            answers = threads.map(lambda turn: (turn % 2, posterior.member_outputs(inputs[turn % 2])), range(60))
-            assert all(torch.allclose(answer, expected[which], atol=1e-5) for which, answer in answers)
-    finally:
-        sys.setswitchinterval(before)

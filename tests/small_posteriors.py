@@ -1,0 +1,45 @@
+"""Posteriors of untrained networks, for what they answer and not for what they know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mixupmp.data.rows import Standardise
+from mixupmp.loss import Categorical
+from mixupmp.networks import MLP
+from mixupmp.posterior import (
+    DropoutPosterior,
+    EnsemblePosterior,
+    Task,
+)
+
+TASK = Task(Categorical(3), Standardise(), (4,), ("a", "b", "c"))
+
+
+def inputs_of(shape: tuple[int, ...], rows: int) -> Tensor:
+    return torch.randn(rows, *shape, generator=Generator().manual_seed(1))
+
+
+def seeded(build: Callable[[], nn.Module], count: int = 3) -> list[nn.Module]:
+    """Networks with different weights and, where they normalise, statistics that are not the initial ones."""
+    networks = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        network = build()
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                nn.init.normal_(module.running_mean)
+                nn.init.uniform_(module.running_var, 0.5, 2)
+        networks.append(network)
+    return networks
+
+
+def ensemble(count: int = 3) -> EnsemblePosterior:
+    return EnsemblePosterior(seeded(lambda: MLP(4, 3), count), TASK, count)
+
+
+def dropped(network: nn.Module, members: int = 5, seed: int = 0, shape: tuple[int, ...] = (4,)) -> DropoutPosterior:
+    return DropoutPosterior([network], Task(Categorical(3), Standardise(), shape), members, seed)
