@@ -50,7 +50,7 @@ def _check_form(tensors: dict[str, Tensor], form: dict[str, Tensor], all_of_them
     if odd or not tensors:
         which = sorted(odd or form)[0]
         raise BadRun(f"{path} does not fit the network: {which!r} is in only one of the two.")
-    for name, value in tensors.items():
+    for name, value in sorted(tensors.items()):  # a file's order is not always the same
         if value.shape != form[name].shape or value.dtype != form[name].dtype:
             raise BadRun(f"{path}: {name!r} is {_shown(value)}, the network needs {_shown(form[name])}.")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):

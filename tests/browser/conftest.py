@@ -29,7 +29,8 @@ class Visit:
         page.on("request", lambda request: self.requests.append(request.url))
 
 
-@pytest.fixture(scope="session")
+# For one file at a time: while it is open, Playwright's event loop runs in this thread and no other could.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM.exists():
