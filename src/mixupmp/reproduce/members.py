@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from mixupmp.fit import RunFolder
-from mixupmp.fit.group import vectorisable
+from mixupmp.fit.group import unsuited, vectorisable
 from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
 from mixupmp.methods import Method
@@ -28,7 +28,7 @@ from mixupmp.predictive import Predictive
 from mixupmp.samplers import Ensemble
 from mixupmp.weights import Expected
 
-CACHE_FORMAT = 1  # to be raised when the same configuration comes to give other weights
+CACHE_FORMAT = 2  # to be raised when the same configuration comes to give other weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,8 @@ class Wanted:
     def pieces(self) -> tuple[Piece, ...]:
         """What has to be trained for it: each network by itself, or all at once where they share one program."""
         description = self.plan.describe()
-        if vectorisable(build_network(self.plan, 0)) and len(self.numbers) > 1:
+        alike = vectorisable(build_network(self.plan, 0), self.plan.task.input_shape)
+        if alike and unsuited(self.plan) is None and len(self.numbers) > 1:
             return (Piece(self.plan, self.numbers, "vectorised", description),)
         return tuple(Piece(self.plan, (number,), "inline", description) for number in self.numbers)
 
