@@ -16,12 +16,14 @@ import torch
 from mixupmp import data as datasets
 from mixupmp import deep_ensemble, fit, mixup_mp, plan_for, split
 from mixupmp.cli.demo import _figure, _reading, _table
-from mixupmp.data.corruptions import CORRUPTIONS
-from mixupmp.demo import FAMILIES, METHODS, Demo, Outcome, run_demo
+from mixupmp.data.corruptions import CORRUPTIONS, corrupt
+from mixupmp.demo import FAMILIES, METHODS, Demo, Outcome, _test_sets, run_demo
 from mixupmp.errors import InvalidArgument
 from mixupmp.figures import write
+from mixupmp.fit.job import Quiet
 from mixupmp.metrics import evaluate
 from mixupmp.planning import fewer_rows
+from mixupmp.posterior import Summary
 
 SMALL = Demo(
     rows=60, validation_rows=40, seeds=(0, 1), ratios=(0.0, 1.0, inf), alphas=(0.5, 2.0), members=2, trial_members=1,
@@ -47,28 +49,51 @@ def test_all_corruptions_that_change_grey_images_are_there() -> None:
     assert sorted(name for names in FAMILIES.values() for name in names) == sorted(set(CORRUPTIONS) - {"saturate"})
 
 
-def test_every_number_is_that_of_a_plain_fit(outcome: Outcome) -> None:
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_number_is_that_of_a_plain_fit(outcome: Outcome, seed: int) -> None:
     """Sharing members between methods, and adding some to the chosen candidate, changes nothing."""
     digits = datasets.load("digits")
-    both = fewer_rows(digits, 100, 1).train
-    train, validation = split(both, 0.4, 1)
+    train, validation = split(fewer_rows(digits, 100, seed).train, 0.4, seed)
     assert (len(train), len(validation)) == (60, 40)
     plain = digits.with_train(train)
-    ensemble = fit(plan_for(plain, deep_ensemble(2), "cnn", SMALL.recipe, seed=1), engine="inline")
-    chosen = fit(plan_for(plain, mixup_mp(*outcome.chosen, 2), "cnn", SMALL.recipe, seed=1), engine="inline")
-    trial = outcome.trials[1]
+    ensemble = fit(plan_for(plain, deep_ensemble(2), "cnn", SMALL.recipe, seed=seed), engine="inline")
+    chosen = fit(plan_for(plain, mixup_mp(*outcome.chosen, 2), "cnn", SMALL.recipe, seed=seed), engine="inline")
+    trial = outcome.trials[seed]
     members = ensemble.member_probabilities(digits.test.inputs)
     expected = {"NN": members[:1], "DE": members, "MixupMP": chosen.member_probabilities(digits.test.inputs)}
     for method, probabilities in expected.items():
         found = trial.scores[method, "clean"].result()
         assert found.nll == pytest.approx(evaluate(probabilities, digits.test.labels)["nll"], rel=1e-6)
-    first = ensemble.member_probabilities(validation.inputs)[:1]
-    assert trial.validation_nll[0.0, 0.5] == pytest.approx(evaluate(first, validation.labels)["nll"], rel=1e-6)
+    if seed == 0:
+        for candidate, posterior in (((0.0, 0.5), ensemble), (outcome.chosen, chosen)):
+            first = evaluate(posterior.member_probabilities(validation.inputs)[:1], validation.labels)
+            assert outcome.validation_nll[candidate] == pytest.approx(first["nll"], rel=1e-6)
 
 
 def test_the_choice_is_the_best_on_validation_rows(outcome: Outcome) -> None:
-    means = {candidate: nll.mean for candidate, nll in outcome.validation().items()}
-    assert outcome.chosen == min(means, key=lambda candidate: means[candidate])
+    assert set(outcome.validation_nll) == set(SMALL.candidates)
+    assert outcome.validation_nll[outcome.chosen] == min(outcome.validation_nll.values())
+
+
+def test_as_many_networks_are_trained_as_it_says() -> None:
+    class Counted(Quiet):
+        count = 0
+
+        def finished(self, summary: Summary) -> None:
+            self.count += 1
+
+    for demo in (SMALL, replace(SMALL, seeds=(4,), members=3, trial_members=2)):
+        counted = Counted()
+        chosen = run_demo(demo, "inline", counted).chosen
+        expected = demo.fits if chosen[0] else demo.fits - demo.members * len(demo.seeds) + demo.trial_members
+        assert counted.count == expected
+
+
+def test_corruptions_take_turns_within_a_family() -> None:
+    test = datasets.load("digits").test
+    noisy = _test_sets(test, 4)["noise"]
+    assert torch.equal(noisy.labels, test.labels)
+    assert torch.equal(noisy.inputs[1::4], corrupt(test.inputs[1::4], "shot_noise", 4))
 
 
 def test_differences_are_paired_by_seed(outcome: Outcome) -> None:

@@ -2,9 +2,9 @@
 
 It stands in the regime in which there is something to gain: few rows, and networks that interpolate them. All methods
 train on the same rows and share initial weights. NN is the first member of DE; r = 0 is DE itself, so what is trained
-once is used for both. MixupMP's r and alpha are chosen by NLL on validation rows that nothing is trained on (their mean
-over the seeds), with the first members of each candidate; the rest are trained for the chosen one alone, which gives
-the same bits.
+once is used for both. MixupMP's r and alpha are chosen once, by NLL on the first seed's validation rows, which nothing
+is trained on, with the first members of each candidate; the rest are trained for the chosen one alone, which gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import reduce
 from math import inf
 from operator import add
 
-import torch
 from torch import Tensor
 
 from mixupmp import data
@@ -77,17 +76,16 @@ class Demo:
 
     @property
     def fits(self) -> int:
-        """How many networks are trained at most."""
-        others = sum(ratio != 0 for ratio, _ in self.candidates)
-        return len(self.seeds) * (self.members + others * self.trial_members + self.members - self.trial_members)
+        """How many networks are trained, unless r = 0 is chosen."""
+        searched = sum(ratio != 0 for ratio, _ in self.candidates) * self.trial_members
+        return searched + 2 * self.members * len(self.seeds) - self.trial_members
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One seed: what the candidates were worth on validation rows, and what the methods are worth on test rows."""
+    """One seed: what the methods are worth on test rows."""
 
     seed: int
-    validation_nll: Mapping[Candidate, float]
     scores: Mapping[tuple[str, str], Scores]  # by method and set of rows
     training_accuracy: float  # of the deep ensemble's members, on average
     fits: tuple[tuple[str, Plan, Posterior], ...] = ()  # each method with its plan, for a report
@@ -98,15 +96,13 @@ class Outcome:
     """Everything that was measured."""
 
     demo: Demo
-    chosen: Candidate
+    validation_nll: Mapping[Candidate, float]  # by which r and alpha were chosen
     trials: tuple[Trial, ...]
 
-    def validation(self) -> dict[Candidate, Summary]:
-        """The candidates' NLL on validation rows, over the seeds."""
-        return {
-            candidate: summarise([{"nll": trial.validation_nll[candidate]} for trial in self.trials])["nll"]
-            for candidate in self.demo.candidates
-        }
+    @property
+    def chosen(self) -> Candidate:
+        """MixupMP's r and alpha."""
+        return min(self.validation_nll, key=lambda candidate: self.validation_nll[candidate])
 
     def summaries(self, method: str, rows: str) -> dict[str, Summary]:
         """Means and standard errors over the seeds."""
@@ -127,18 +123,19 @@ def run_demo(demo: Demo, engine: Engine = "processes", progress: Progress | None
     whole_set = data.load("digits")
     sets = _test_sets(whole_set.test, demo.severity)
     repeats = [_Repeat(demo, whole_set, seed, engine, progress or Quiet()) for seed in demo.seeds]
-    for repeat in repeats:
-        repeat.try_candidates()
-    chosen = min(demo.candidates, key=lambda candidate: sum(repeat.nll[candidate] for repeat in repeats))
-    return Outcome(demo, chosen, tuple(repeat.judge(chosen, sets) for repeat in repeats))
+    nll = repeats[0].search()
+    chosen = min(nll, key=lambda candidate: nll[candidate])
+    return Outcome(demo, nll, tuple(repeat.judge(chosen, sets) for repeat in repeats))
 
 
 def _test_sets(test: Rows, severity: int) -> dict[str, Rows]:
-    """The clean test rows, and each family of corruptions as one set."""
+    """The clean test rows, and for each family a copy in which its corruptions take turns."""
     sets = {CLEAN: test}
     for family, names in FAMILIES.items():
-        images = torch.cat([corrupt(test.inputs, name, severity) for name in names])
-        sets[family] = Rows(images, test.labels.repeat(len(names)))
+        images = test.inputs.clone()
+        for turn, name in enumerate(names):
+            images[turn :: len(names)] = corrupt(test.inputs[turn :: len(names)], name, severity)
+        sets[family] = Rows(images, test.labels)
     return sets
 
 
@@ -150,34 +147,40 @@ class _Repeat:
         both = fewer_rows(whole_set, demo.rows + demo.validation_rows, seed).train
         train, self.validation = split(both, demo.validation_rows / len(both), seed)
         self.dataset = whole_set.with_train(train)
+        self.fitted: dict[Candidate, Posterior] = {}
 
-    def try_candidates(self) -> None:
-        """Train the deep ensemble in full and the first members of every other candidate; judge by NLL."""
+    def search(self) -> dict[Candidate, float]:
+        """The NLL of every candidate's first members on validation rows."""
         first = range(self.demo.trial_members)
-        self.ensemble = self._fitted(self.demo.candidates[0], range(self.demo.members))
-        self.tried = {
-            candidate: self._fitted(candidate, first) if candidate[0] else _members(self.ensemble, first)
-            for candidate in self.demo.candidates
-        }
-        self.nll = {candidate: self._nll(posterior) for candidate, posterior in self.tried.items()}
+        ensemble = self._members_of(self.demo.candidates[0])
+        for candidate in self.demo.candidates[1:]:
+            self.fitted[candidate] = self._fitted(candidate, first)
+        tried = {**self.fitted, self.demo.candidates[0]: _members(ensemble, first)}
+        return {candidate: self._nll(tried[candidate]) for candidate in self.demo.candidates}
 
     def judge(self, chosen: Candidate, sets: dict[str, Rows]) -> Trial:
-        """Train what is missing of the chosen one, and measure all methods on the test rows."""
-        best = self.ensemble
-        if chosen[0] != 0:
-            rest = range(self.demo.trial_members, self.demo.members)
-            best = _joined(self.tried[chosen], self._fitted(chosen, rest)) if rest else self.tried[chosen]
+        """Measure all methods on the test rows."""
+        ensemble, best = self._members_of(self.demo.candidates[0]), self._members_of(chosen)
         scores = {}
         for name, rows in sets.items():
-            every = self.ensemble.member_probabilities(rows.inputs)
-            ours = every if best is self.ensemble else best.member_probabilities(rows.inputs)
+            every = ensemble.member_probabilities(rows.inputs)
+            ours = every if best is ensemble else best.member_probabilities(rows.inputs)
             for method, probabilities in zip(METHODS, (every[:1], every, ours), strict=True):
                 scores[method, name] = _scored(probabilities, rows)
-        accuracies = [story.training_accuracy or 0.0 for story in self.ensemble.summaries]
+        accuracies = [story.training_accuracy or 0.0 for story in ensemble.summaries]
         plans = self._plan(self.demo.candidates[0]), self._plan(self.demo.candidates[0]), self._plan(chosen)
-        posteriors = _members(self.ensemble, range(1)), self.ensemble, best
+        posteriors = _members(ensemble, range(1)), ensemble, best
         fits = tuple(zip(METHODS, plans, posteriors, strict=True))
-        return Trial(self.seed, self.nll, scores, sum(accuracies) / len(accuracies), fits)
+        return Trial(self.seed, scores, sum(accuracies) / len(accuracies), fits)
+
+    def _members_of(self, candidate: Candidate) -> Posterior:
+        """All members of a candidate, training those that are not there yet."""
+        there = self.fitted.get(candidate)
+        missing = range(0 if there is None else there.members, self.demo.members)
+        if missing:
+            rest = self._fitted(candidate, missing)
+            self.fitted[candidate] = rest if there is None else _joined(there, rest)
+        return self.fitted[candidate]
 
     def _fitted(self, candidate: Candidate, members: range) -> Posterior:
         return fit(self._plan(candidate), engine=self.engine, members=members, progress=self.progress)

@@ -80,9 +80,9 @@ def _introduction(demo: Demo) -> list[str]:
     return [
         f"[bold]{demo.rows} handwritten digits to learn from[/bold], 8 x 8 pixels; {demo.validation_rows} more to "
         f"choose r and alpha on; {len(demo.seeds)} seeds, {demo.members} members each.",
-        f"The regime: few rows, {demo.recipe.epochs} epochs, no weight decay. A network learns its rows by heart, and "
-        "is then surer of new ones",
-        "than it should be: here there is something to mend. With more rows there is less to gain: try --rows 699.",
+        f"The regime: {demo.rows} rows, {demo.recipe.epochs} epochs, no weight decay. A network learns its rows by "
+        "heart, and is then surer of",
+        "new ones than it should be: there is something to mend. With more rows there is less to gain: try --rows 699.",
         f"Training {demo.fits} small networks ...",
     ]
 
@@ -94,15 +94,15 @@ def _table(outcome: Outcome) -> MetricTable:
     )
     title = (
         "Mean ± standard error over seeds; bold: the best, and what is within 2 standard errors of it.\n"
-        f"Clean test images, and copies by (so many) corruptions of a kind at severity {outcome.demo.severity} of 5."
+        f"Clean test images, and copies with (so many) kinds of corruption, severity {outcome.demo.severity} of 5."
     )
     return MetricTable(lines, SHOWN, title, percent_digits=1)
 
 
 def _reading(outcome: Outcome) -> list[str]:
     """What the numbers say, whichever way they fell."""
-    seen = ", ".join(f"{_called(candidate)}: {nll.mean:.3f}" for candidate, nll in outcome.validation().items())
-    lines = [f"MixupMP is {_called(outcome.chosen)}, of these by NLL on validation rows:", f"  {seen}"]
+    seen = ", ".join(f"{_called(candidate)}: {nll:.3f}" for candidate, nll in outcome.validation_nll.items())
+    lines = [f"MixupMP is {_called(outcome.chosen)}, of these by NLL on the first seed's validation rows:", f"  {seen}"]
     fitted = sum(trial.training_accuracy for trial in outcome.trials) / len(outcome.trials)
     lines.append(f"Training accuracy of the networks of DE: {fitted:.1%}.")
     for metric, name, sign in (("acc", "accuracy", -1), ("nll", "NLL", 1), ("ece", "ECE", 1)):
@@ -161,9 +161,6 @@ def _told(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]:
     trials = [
         {
             "seed": trial.seed,
-            "validation_nll": [
-                {"ratio": ratio, "alpha": alpha, "nll": nll} for (ratio, alpha), nll in trial.validation_nll.items()
-            ],
             "metrics": [
                 {"method": method, "rows": rows, **scores.result().to_dict()}
                 for (method, rows), scores in trial.scores.items()
