@@ -49,7 +49,7 @@ def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
                 _name_line(grid[line][column], panel.rows)
             if line == len(sets) - 1:
                 grid[line][column].set_xlabel("how sure it was")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         _legend(figure)
     return figure
 
