@@ -37,7 +37,7 @@ def augmentation(quick: bool) -> Iterator[Row]:
             pass
 
     def per_image() -> None:
-        made = torch.stack(list(per_image_augmented(data.train.inputs[:few], 0.2860, 0.3530)))
+        made = torch.stack(list(per_image_augmented(data.train.inputs[:few], (0.2860,) * 3, (0.3530,) * 3)))
         for batch, classes in zip(made.split(128), targets[:few].split(128), strict=True):
             with_blends(batch, classes)
 

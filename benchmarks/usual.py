@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
@@ -30,18 +30,34 @@ class PlainCNN(nn.Module):
 
 
 class PerImage(Dataset[tuple[Tensor, int]]):
-    """Images one by one: an array to a PIL image, to a tensor, normalised. What torchvision's datasets do."""
+    """Images one by one: a PIL image, to a tensor, normalised, by the steps that torchvision's MNIST takes."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images[:, 0].numpy(), labels.tolist()
+        self.images, self.labels = images[:, 0], labels
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = Image.fromarray(self.images[index])
-        values = torch.from_numpy(np.array(image, copy=True)).unsqueeze(0).to(torch.float32).div(255)
-        return values.sub(0.2860).div(0.3530), self.labels[index]
+        image, label = Image.fromarray(self.images[index].numpy()), int(self.labels[index])
+        return normalised(to_tensor(image), (0.2860,), (0.3530,)), label
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    """A PIL image as channels, height, width in [0, 1]: what torchvision's ToTensor does."""
+    values = torch.from_numpy(np.array(image, np.uint8, copy=True))
+    values = values.view(image.size[1], image.size[0], len(image.getbands()))
+    return values.permute(2, 0, 1).contiguous().to(torch.get_default_dtype()).div(255)
+
+
+def normalised(values: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
+    """What torchvision's Normalize does."""
+    values = values.clone()
+    centre = torch.as_tensor(mean, dtype=values.dtype, device=values.device)
+    scale = torch.as_tensor(deviation, dtype=values.dtype, device=values.device)
+    if (scale == 0).any():
+        raise ValueError("a deviation of zero")
+    return values.sub_(centre.view(-1, 1, 1)).div_(scale.view(-1, 1, 1))
 
 
 def mixup_member_epoch(images: Tensor, labels: Tensor, network: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -66,14 +82,12 @@ def with_blends(inputs: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Te
     return torch.cat([inputs, mixed]), torch.cat([targets, mixed_targets])
 
 
-def per_image_augmented(images: Tensor, mean: float, deviation: float) -> Iterator[Tensor]:
-    """Pad, crop and flip by PIL, one image at a time."""
+def per_image_augmented(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Iterator[Tensor]:
+    """Pad, crop and flip by PIL, one image at a time, by the steps that torchvision's transforms take."""
     for image in images.permute(0, 2, 3, 1).numpy():
-        padded = Image.new("RGB", (40, 40))
-        padded.paste(Image.fromarray(image), (4, 4))
+        padded = ImageOps.expand(Image.fromarray(image), border=4, fill=0)
         left, top = torch.randint(9, (2,)).tolist()
         cropped = padded.crop((left, top, left + 32, top + 32))
         if torch.rand(()) < 0.5:
             cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        values = torch.from_numpy(np.array(cropped)).permute(2, 0, 1).to(torch.float32).div(255)
-        yield values.sub(mean).div(deviation)
+        yield normalised(to_tensor(cropped), mean, deviation)

@@ -108,13 +108,32 @@ def test_mixup_draws_pairs_independently_and_one_share_a_row(generator: Generato
     assert stats.kstest(share.numpy(), "uniform").pvalue > 1e-4
 
 
-def test_mixup_blends_images_and_row_weights_too(generator: Generator) -> None:
-    seen = numbered_rows(4)._replace(weights=torch.tensor([1.0, 2.0, 3.0, 4.0]))
+def test_mixup_blends_images_too(generator: Generator) -> None:
+    seen = numbered_rows(4)
     images = seen._replace(inputs=seen.inputs.view(4, 1, 1, 1).expand(4, 2, 3, 3))
     mixed = Mixup(2.0).sample(images, 200, generator)
     place = mixed.targets @ torch.arange(4.0)
     assert torch.allclose(mixed.inputs, place.view(-1, 1, 1, 1).expand(200, 2, 3, 3), atol=1e-5)
-    assert torch.allclose(mixed.weights, place + 1, atol=1e-5)
+
+
+def test_a_weighted_row_is_blended_as_often_as_if_it_were_repeated(generator: Generator) -> None:
+    """The mean blend of targets, weighted, is that of blends of the rows with repetitions written out."""
+    weights = torch.tensor([1.0, 0.0, 3.0, 4.0])
+    weighted = Mixup(1.0).sample(numbered_rows(4)._replace(weights=weights), 100_000, generator)
+    assert float(weighted.weights.mean()) == pytest.approx(2, rel=0.02)  # as the rows'
+    repeated = torch.arange(4).repeat_interleave(weights.long())
+    written = numbered_rows(4)
+    written = Batch(written.inputs[repeated], written.targets[repeated], torch.ones(8))
+    plain = Mixup(1.0).sample(written, 100_000, generator)
+    for power in (1, 2):
+        ours = (weighted.targets.pow(power) * weighted.weights[:, None]).mean(0) / weighted.weights.mean()
+        assert torch.allclose(ours, plain.targets.pow(power).mean(0), atol=0.01)
+
+
+def test_rows_that_all_count_nothing_give_blends_that_count_nothing(generator: Generator) -> None:
+    assert (
+        Mixup(1.0).sample(numbered_rows(4)._replace(weights=torch.zeros(4)), 10, generator).weights.tolist() == [0] * 10
+    )
 
 
 def test_the_shares_of_mixup_are_beta(generator: Generator) -> None:

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mixupmp import pooled_convolution
-from mixupmp.pooled_convolution import PooledConvolution, _Room, blocked_weight, unblocked_weight
+from mixupmp.pooled_convolution import PooledConvolution, _Room, shifted_weight, unshifted_weight
 
 
 def plain(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
@@ -36,6 +36,11 @@ def both_ways(layer: PooledConvolution, inputs: Tensor, seed: int) -> list[tuple
     return results
 
 
+def rows_innermost(inputs: Tensor) -> Tensor:
+    """As another such layer hands them on."""
+    return inputs.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
+
+
 def agree(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
     """To 1e-6 of each result's own size."""
     return len(one) == len(other) and all(
@@ -47,11 +52,11 @@ def agree(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
 @given(
     rows=st.integers(1, 5), channels=st.integers(1, 4), out=st.integers(1, 6), side=st.sampled_from([1, 2, 3, 5]),
     height=st.integers(7, 13), width=st.integers(7, 13), padding=st.integers(0, 1), bias=st.booleans(),
-    needs=st.booleans(), last=st.booleans(), seed=st.integers(0, 9999),
+    needs=st.booleans(), lying=st.sampled_from(["plain", "channels last", "rows innermost"]), seed=st.integers(0, 9999),
 )  # fmt: skip
 def test_fast_path_equals_the_textbook(
     rows: int, channels: int, out: int, side: int, height: int, width: int, padding: int, bias: bool, needs: bool,
-    last: bool, seed: int,
+    lying: str, seed: int,
 ) -> None:  # fmt: skip
     generator = Generator().manual_seed(seed)
     layer = PooledConvolution(channels, out, side, padding=padding, bias=bias)
@@ -59,33 +64,56 @@ def test_fast_path_equals_the_textbook(
         for parameter in layer.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     inputs = torch.randn(rows, channels, height, width, generator=generator)
-    if last:
+    if lying == "channels last":
         inputs, layer = (
             inputs.contiguous(memory_format=torch.channels_last),
             layer.to(memory_format=torch.channels_last),
         )
+    if lying == "rows innermost":
+        inputs = rows_innermost(inputs)
     textbook, fast, slow = both_ways(layer, inputs.requires_grad_(needs), seed)
     assert len(fast) == 2 + bias + needs
     assert agree(textbook, fast)
     assert agree(textbook, slow)
 
 
-@pytest.mark.parametrize(("needs", "used"), [(False, "_BlockedMaximum"), (True, "_SplitGradients")])
-def test_the_fast_paths_are_taken_where_they_can_be(needs: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("needs", [False, True])
+def test_the_fast_path_is_taken_where_it_can_be(needs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the comparison above is not of one path with itself."""
-    calls: list[str] = []
-    original = getattr(pooled_convolution, used).forward
+    calls: list[int] = []
+    original = pooled_convolution._PooledProduct.forward
     monkeypatch.setattr(
-        getattr(pooled_convolution, used), "forward", staticmethod(lambda *a: (calls.append(used), original(*a))[1])
+        pooled_convolution._PooledProduct, "forward", staticmethod(lambda *a: (calls.append(1), original(*a))[1])
     )
     layer = PooledConvolution(1, 6, 5)
     layer(torch.randn(2, 1, 28, 28).requires_grad_(needs))
-    assert calls == [used]
     with torch.no_grad():
         layer.eval()(torch.randn(2, 1, 28, 28))
+    assert len(calls) == 2
     layer.fast = False
     layer(torch.randn(2, 1, 28, 28).requires_grad_(needs))
-    assert calls == [used] * (1 if needs else 2)
+    assert len(calls) == 2
+
+
+def test_layers_hand_on_their_memory_order(generator: Generator) -> None:
+    """Rows innermost, so that the next layer need not copy; and what they give is the same in any order."""
+    first, second = PooledConvolution(1, 6, 5), PooledConvolution(6, 16, 5)
+    hidden = first(torch.randn(8, 1, 28, 28, generator=generator))
+    assert hidden.permute(1, 2, 3, 0).is_contiguous()
+    torch.testing.assert_close(second(hidden), second(hidden.contiguous()))
+
+
+@pytest.mark.parametrize("size", [(6, 7), (7, 6), (7, 7), (8, 9)])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_odd_sizes_and_borders(size: tuple[int, int], padding: int, channels: int, generator: Generator) -> None:
+    """A border of zeros is kept from step to step: what a step leaves there would be seen in the next."""
+    layer = PooledConvolution(channels, 3, 5, padding=padding)
+    for _ in range(3):
+        inputs = rows_innermost(torch.randn(3, channels, *size, generator=generator)).requires_grad_()
+        textbook, fast, _ = both_ways(layer, inputs, 1)
+        assert agree(textbook, fast)
+        torch.testing.assert_close(layer(inputs), plain(layer, inputs))
 
 
 def test_room_is_not_shared_by_two_passes_on_the_way(generator: Generator) -> None:
@@ -203,22 +231,25 @@ def test_other_precisions(needs: bool, precision: torch.dtype, generator: Genera
 
 @given(channels=st.integers(1, 3), out=st.integers(1, 3), side=st.sampled_from([1, 3, 5]), seed=st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
-def test_blocks_and_their_adjoint(channels: int, out: int, side: int, seed: int) -> None:
+def test_shifts_patches_and_their_adjoints(channels: int, out: int, side: int, seed: int) -> None:
     generator = Generator().manual_seed(seed)
     images = torch.randn(2, channels, 8, 10, generator=generator)
     weight = torch.randn(out, channels, side, side, generator=generator)
-    blocked = blocked_weight(weight)
-    room = _Room(tuple(images.shape), tuple(weight.shape))
+    shifted = shifted_weight(weight)
+    room = _Room(tuple(images.shape), tuple(weight.shape), 0)
     room.fill(images)
     everywhere = functional.conv2d(images, weight)
-    products = (blocked.flatten(1) @ room.columns).view(4, out, 2, room.down, room.across)
+    products = (shifted @ room.columns).view(4, out, room.down, room.across, 2).permute(0, 4, 1, 2, 3)
     for place, (down, across) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
         expected = everywhere[:, :, down::2, across::2][:, :, : room.down, : room.across]
-        assert torch.allclose(products[place].transpose(0, 1), expected, atol=1e-5)
-    other = torch.randn(blocked.shape, generator=generator)
-    # <blocked(w), v> = <w, unblocked(v)>
-    left, right = (blocked * other).sum(), (weight * unblocked_weight(other, weight.shape)).sum()
+        assert torch.allclose(products[place], expected, atol=1e-5)
+    # <shifted(w), v> = <w, unshifted(v)>, and <columns(x), v> = <x, gathered(v)>
+    other = torch.randn(shifted.shape, generator=generator)
+    left, right = (shifted * other).sum(), (weight * unshifted_weight(other, weight.shape)).sum()
     assert float(left) == pytest.approx(float(right), abs=1e-4)
+    columns = torch.randn(room.columns.shape, generator=generator)
+    left, right = (room.columns * columns).sum(), (images * room.gathered(columns)).sum()
+    assert float(left) == pytest.approx(float(right), abs=1e-3)
 
 
 def test_room_made_in_inference_mode_is_not_kept_for_others(generator: Generator) -> None:

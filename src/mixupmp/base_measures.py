@@ -75,11 +75,12 @@ class Mixup:
         """lambda, from the last two of the four draws."""
         return symmetric_beta(self.alpha, draws[2], draws[3])
 
-    def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
+    def sample(self, seen: Batch, count: int, generator: Generator, into: Tensor | None = None) -> Batch:
+        """`into` is where the inputs' blends are written, if there is a place for them."""
         draws = self.draw(count, generator)
         first, second = choose(draws[:2], len(seen.inputs)).to(seen.inputs.device)
         share = self.share(draws).to(seen.inputs.device)
-        return mix(seen, first, second, share)
+        return mix(seen, first, second, share, into)
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,17 @@ class Uniform:
         return Batch(inputs.to(device), targets.to(device), seen.weights.mean().expand(count))
 
 
-def mix(seen: Batch, first: Tensor, second: Tensor, share: Tensor) -> Batch:
-    """The rows `first` and `second` of what was seen, blended: inputs, targets and weights alike."""
-    inputs, targets, weights = (
-        blend(part.index_select(0, first), part.index_select(0, second), share) for part in seen
-    )
-    return Batch(inputs, targets, weights)
+def mix(seen: Batch, first: Tensor, second: Tensor, share: Tensor, into: Tensor | None = None) -> Batch:
+    """The rows `first` and `second` of what was seen, blended."""
+    inputs = blend(seen.inputs.index_select(0, first), torch.index_select(seen.inputs, 0, second, out=into), share)
+    targets = blend(seen.targets.index_select(0, first), seen.targets.index_select(0, second), share)
+    return Batch(inputs, targets, pair_weights(seen.weights, first, second))
+
+
+def pair_weights(weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """What pairs of rows count: a row that stands for three is three times as likely to be either of the two."""
+    mean = weights.mean(-1, keepdim=True).clamp_(min=torch.finfo(weights.dtype).tiny)
+    return weights.gather(-1, first) * weights.gather(-1, second) / mean
 
 
 def _check_alpha(alpha: float) -> None:

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from mixupmp import seeds
 from mixupmp.augment import Kernel, as_kernel, identity
-from mixupmp.base_measures import AdaptiveBaseMeasure, BaseMeasure
+from mixupmp.base_measures import AdaptiveBaseMeasure, BaseMeasure, Mixup
 from mixupmp.batch import Batch, concatenate
 from mixupmp.data.rows import Rows, Standardise
 from mixupmp.errors import InvalidArgument, check, number
@@ -87,8 +87,9 @@ class Seen:
         for rows in self.source.batches(chunks):
             yield self.batch(rows, kernel, generator)
 
-    def batch(self, rows: Rows, kernel: Kernel, generator: Generator) -> Batch:
-        inputs = self.standardise(kernel(rows.inputs, generator))
+    def batch(self, rows: Rows, kernel: Kernel, generator: Generator, spare: int = 0) -> Batch:
+        """`spare` leaves room behind the inputs for as many more rows."""
+        inputs = self.standardise(kernel(rows.inputs, generator), spare)
         weights = torch.ones(len(rows), device=inputs.device) if rows.weights is None else rows.weights.float()
         return Batch(inputs, self.likelihood.encode(rows.labels), weights)
 
@@ -122,19 +123,27 @@ class Streamed:
         return len(self.seen.source)
 
     def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
-        for seen in self.seen.batches(chunks, self.predictive.kernel, generator):
-            yield self._with_pseudo_rows(seen, generator)
+        for rows in self.seen.source.batches(chunks):
+            yield self._batch(rows, generator)
 
-    def _with_pseudo_rows(self, seen: Batch, generator: Generator) -> Batch:
-        ratio, base = self.predictive.ratio, self.predictive.base
+    def _batch(self, rows: Rows, generator: Generator) -> Batch:
+        ratio, base, kernel = self.predictive.ratio, self.predictive.base, self.predictive.kernel
         if ratio == 0 or base is None:
-            return seen
-        real = len(seen.inputs)
-        pseudo = base.sample(seen, self.pseudo_rows or real, generator)
+            return self.seen.batch(rows, kernel, generator)
+        count = self.pseudo_rows or len(rows)
         if ratio == inf:
-            return pseudo
-        for_seen, for_pseudo = self.factors(real, len(pseudo.inputs))
-        return concatenate(seen.reweighted(for_seen), pseudo.reweighted(for_pseudo))
+            return base.sample(self.seen.batch(rows, kernel, generator), count, generator)
+        for_seen, for_pseudo = self.factors(len(rows), count)
+        if type(base) is not Mixup:
+            seen = self.seen.batch(rows, kernel, generator)
+            return concatenate(seen.reweighted(for_seen), base.sample(seen, count, generator).reweighted(for_pseudo))
+        # Both parts of the inputs are written where they belong: putting them together afterwards would double the
+        # memory traffic, which is most of what augmentation costs.
+        seen = self.seen.batch(rows, kernel, generator, spare=count)
+        everything = seen.inputs.as_strided((len(rows) + count, *seen.inputs.shape[1:]), seen.inputs.stride())
+        pseudo = base.sample(seen, count, generator, into=everything[len(rows) :])
+        targets = torch.cat([seen.targets, pseudo.targets])
+        return Batch(everything, targets, torch.cat([seen.weights * for_seen, pseudo.weights * for_pseudo]))
 
     def factors(self, real: int, pseudo: int) -> tuple[float, float]:
         """What a seen and a pseudo row count in a batch of so many of each."""

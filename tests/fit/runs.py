@@ -51,7 +51,7 @@ def plan(kind: str) -> Plan:
     digits = digits.with_train(digits.train.take(torch.arange(256)))
     if kind == "mlp":
         return plan_for(digits, mixup_mp(1.0, 1.0, 3), "mlp", Recipe(epochs=60, batch_size=32, learning_rate=0.02))
-    epochs = {"cnn": 12, "four": 60, "long": 400}[kind]
+    epochs = {"cnn": 40, "four": 60, "long": 400}[kind]
     method = {"cnn": mixup_mp(1.0, 1.0, 2), "four": mixup_mp(1.0, 1.0, 4), "long": deep_ensemble(2)}[kind]
     return plan_for(digits, method, "cnn", Recipe(epochs=epochs, batch_size=32, learning_rate=0.02))
 

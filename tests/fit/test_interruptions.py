@@ -46,7 +46,8 @@ def kill_and_resume(folder: Path, kind: str, engine: str, delays: list[float]) -
         try:
             runs.wait_until_moving(process)
         except AssertionError:
-            assert process.wait() == 0  # it was so near its end that it had no time to say so
+            process.communicate()
+            assert process.returncode == 0  # it was so near its end that it had no time to say so
             break
         time.sleep(delay)
         process.kill()

@@ -88,17 +88,19 @@ class Standardise:
         positive = all(d > 0 and math.isfinite(d) for d in self.deviation)
         check(positive, "deviation", self.deviation, "positive and finite everywhere")
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor, spare: int = 0) -> Tensor:
+        """A scaled copy; `spare` leaves room behind it, in the same memory, for as many more rows."""
         scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
-        result = inputs.to(torch.float32, copy=True)
+        room = torch.empty(len(inputs) + spare, *inputs.shape[1:], device=inputs.device)
+        result = room[: len(inputs)].copy_(inputs)
         if not self.mean:
-            return result.mul_(scale)
+            return result.mul_(scale) if scale != 1 else result
         expected = f"{len(self.mean)} channels or columns on axis 1, as this Standardise has means"
         check(inputs.ndim > 1 and inputs.shape[1] == len(self.mean), "inputs", tuple(inputs.shape), expected)
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         slope = torch.tensor([scale / d for d in self.deviation], device=inputs.device).view(shape)
         shift = torch.tensor([-m / d for m, d in zip(self.mean, self.deviation, strict=True)], device=inputs.device)
-        return torch.addcmul(shift.view(shape), result, slope, out=result)
+        return result.mul_(slope).add_(shift.view(shape))  # a fused call has no fast kernel for one number a channel
 
     @classmethod
     def of(cls, inputs: Tensor) -> Standardise:

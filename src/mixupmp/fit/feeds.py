@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from mixupmp import seeds
 from mixupmp.augment import identity
-from mixupmp.base_measures import Mixup, choose
+from mixupmp.base_measures import Mixup, choose, pair_weights
 from mixupmp.batch import Batch
 from mixupmp.fit.plan import Plan
 from mixupmp.predictive import Drawn, Future, Streamed, simulate
@@ -137,8 +137,11 @@ class Shuffled:
         count = self.future.pseudo_rows or order.shape[1]
         uniforms = torch.stack([base.draw(count, generator) for generator in self.draws], 1)  # (4, members, rows)
         share = base.share(uniforms).unsqueeze(1)
-        first, second = (self._rows(order.gather(1, pair)) for pair in choose(uniforms[:2], order.shape[1]))
-        return Stacked(*(torch.lerp(b, a, share) for a, b in zip(first, second, strict=True)))
+        pairs = choose(uniforms[:2], order.shape[1])
+        first, second = (self._rows(order.gather(1, pair)) for pair in pairs)
+        weights = pair_weights(self.parts[2][0][order], *pairs).unsqueeze(1)
+        inputs, targets = (torch.lerp(b, a, share) for a, b in zip(first[:2], second[:2], strict=True))
+        return Stacked(inputs, targets, weights)
 
     def generator_states(self) -> list[Tensor]:
         return [generator.get_state() for generator in self.draws]
@@ -186,12 +189,12 @@ class WholeMixup:
 
     def _blend(self, pairs: Tensor, share: Tensor) -> None:
         shape = (-1, len(self.draws), self.count)
-        parts = zip(self.seen, self.batch, strict=True) if self.uneven else zip(self.seen[:2], self.batch, strict=False)
-        for seen, into in parts:
+        for seen, into in zip(self.seen[:2], self.batch[:2], strict=True):
             first, second = (seen.index_select(1, which).view(shape).transpose(0, 1) for which in pairs)
             torch.lerp(second, first, share, out=into[:, :, self.first :])
         if self.uneven:
-            self.batch.weights[:, :, self.first :] *= self.for_pseudo
+            weights = pair_weights(self.seen[2][0], *pairs).view(len(self.draws), 1, self.count)
+            torch.mul(weights, self.for_pseudo, out=self.batch.weights[:, :, self.first :])
 
     def generator_states(self) -> list[Tensor]:
         """Where the reference would be: the block's start, and as many draws on as were used."""
