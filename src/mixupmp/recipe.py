@@ -101,8 +101,8 @@ class Recipe:
         return self.learning_rate
 
     def records(self, epoch: int) -> bool:
-        """Whether this epoch goes into the history: every one, or 500 of them where there are thousands."""
-        return epoch % max(1, self.epochs // 500) == 0 or epoch == self.epochs
+        """Whether this epoch goes into the history: every one, or 200 of them where there are more."""
+        return epoch % max(1, self.epochs // 200) == 0 or epoch == self.epochs
 
     def build_optimiser(self, parameters: Iterable[Tensor]) -> Optimizer:
         """A fused optimiser. All of them act elementwise, so members in one program stay independent."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -73,26 +77,33 @@ class Group:
             parameter.grad = torch.empty_like(parameter)
         self.weights = [p for p, name in zip(self.parameters, self.names, strict=True) if name.endswith("weight")]
         self.biases = [p for p, name in zip(self.parameters, self.names, strict=True) if name.endswith("bias")]
+        self.gradients = ([_gradient(p) for p in self.weights], [_gradient(p) for p in self.biases])
+        self.forward, self.backward = scripted(forward), scripted(backward)
         self.optimiser = plan.recipe.build_optimiser(self.parameters)
         if states is not None:
             self._restore(states)
         generators = None if states is None else [state["generator/draws"] for state in states]
         self.feed = feed_for(plan, members, generators)
         self.buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        # Steps since this was last set to zero in which a member's gradient was finite. One tensor shows it, as the
+        # others follow from it; counting on the side costs less than asking after every step.
+        self.sound = torch.zeros(len(members))
+        self._shows = _gradient(self.parameters[-1]).view(len(members), -1)
 
     @torch.no_grad()
     def step(self, step: int) -> Stacked:
         """One step of every member; returns the batch it was made on."""
         batch = self.feed.next(step)
         outputs, slopes = self._room(batch.inputs.shape[-1])
-        self._forward(batch.inputs, outputs)
+        self.forward(batch.inputs, self.weights, self.biases, outputs)
         slope = self.plan.task.likelihood.slope(outputs[-1], batch.targets, dim=1)
         slope.mul_(batch.weights).div_(batch.inputs.shape[-1])
-        self._backward(batch.inputs, outputs, slope, slopes)
+        self.backward(batch.inputs, self.weights, outputs, slope, slopes, *self.gradients)
         rate = self.plan.recipe.rate(step, self.feed.steps_an_epoch)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
+        self.sound.add_(torch.isfinite(self._shows.sum(1)))
         return batch
 
     def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -102,27 +113,6 @@ class Group:
             self.buffers[rows] = [torch.empty(s) for s in shapes], [torch.empty(s) for s in shapes[:-1]]
         return self.buffers[rows]
 
-    def _forward(self, inputs: Tensor, outputs: list[Tensor]) -> None:
-        for layer, (weight, output) in enumerate(zip(self.weights, outputs, strict=True)):
-            before = outputs[layer - 1] if layer else inputs
-            if self.biases:
-                torch.baddbmm(self.biases[layer], weight, before, out=output)
-            else:
-                torch.bmm(weight, before, out=output)
-            if layer < len(outputs) - 1:
-                output.relu_()
-
-    def _backward(self, inputs: Tensor, outputs: list[Tensor], slope: Tensor, slopes: list[Tensor]) -> None:
-        for layer in reversed(range(len(self.weights))):
-            before = outputs[layer - 1] if layer else inputs
-            torch.bmm(slope, before.transpose(1, 2), out=self.weights[layer].grad)
-            if self.biases:
-                torch.sum(slope, -1, keepdim=True, out=self.biases[layer].grad)
-            if layer:
-                below = torch.bmm(self.weights[layer].transpose(1, 2), slope, out=slopes[layer - 1])
-                # ReLU's derivative, in one vectorised pass over the product.
-                slope = torch.ops.aten.threshold_backward.grad_input(below, before, 0, grad_input=below)
-
     @torch.no_grad()
     def losses(self, batch: Stacked) -> Tensor:
         """Each member's loss of the step just made, from the outputs that are still there."""
@@ -130,18 +120,13 @@ class Group:
         rows = self.plan.task.likelihood.negative_log(outputs[-1], batch.targets, dim=1)
         return (rows * batch.weights.squeeze(1)).mean(-1)
 
-    def finite(self) -> Tensor:
-        """Which members' last gradient is finite: one tensor shows it, as the others follow from it."""
-        assert self.parameters[-1].grad is not None
-        return torch.isfinite(self.parameters[-1].grad.flatten(1).sum(1))
-
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
         """(members, rows, outputs) for scaled inputs."""
         columns = inputs.flatten(1).T.expand(len(self.members), -1, -1)
         shapes = [(len(self.members), weight.shape[1], len(inputs)) for weight in self.weights]
         room = [torch.empty(shape) for shape in shapes]
-        self._forward(columns, room)
+        self.forward(columns, self.weights, self.biases, room)
         return room[-1].transpose(1, 2)
 
     def network_weights(self, place: int) -> dict[str, Tensor]:
@@ -172,3 +157,57 @@ class Group:
                 whole = torch.stack(parts) if parts[0].ndim else parts[0]
                 saved["state"].setdefault(int(number), {})[name] = whole
         self.optimiser.load_state_dict(saved)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+# The two passes are also valid TorchScript, which runs each as one call without the interpreter's lock: groups in
+# two threads would otherwise wait for it, and for each other, forty times a step.
+
+
+def forward(inputs: Tensor, weights: list[Tensor], biases: list[Tensor], outputs: list[Tensor]) -> None:
+    """Each layer's outputs, ReLU included, into the room there is for them."""
+    before = inputs
+    for layer in range(len(weights)):
+        if len(biases) > 0:
+            torch.baddbmm(biases[layer], weights[layer], before, out=outputs[layer])
+        else:
+            torch.bmm(weights[layer], before, out=outputs[layer])
+        if layer < len(weights) - 1:
+            outputs[layer].relu_()
+        before = outputs[layer]
+
+
+def backward(
+    inputs: Tensor,
+    weights: list[Tensor],
+    outputs: list[Tensor],
+    slope: Tensor,
+    slopes: list[Tensor],
+    to_weights: list[Tensor],
+    to_biases: list[Tensor],
+) -> None:
+    """The gradients, from the slope of the loss in the last layer's outputs."""
+    for back in range(len(weights)):
+        layer = len(weights) - 1 - back
+        before = outputs[layer - 1] if layer > 0 else inputs
+        torch.bmm(slope, before.transpose(1, 2), out=to_weights[layer])
+        if len(to_biases) > 0:
+            torch.sum(slope, [-1], True, out=to_biases[layer])
+        if layer > 0:
+            below = torch.bmm(weights[layer].transpose(1, 2), slope, out=slopes[layer - 1])
+            # ReLU's derivative, in one vectorised pass over the product.
+            slope = torch.ops.aten.threshold_backward(below, before, 0, grad_input=below)
+
+
+@cache
+def scripted(function: Callable[..., None]) -> Callable[..., None]:
+    """The same function as TorchScript; itself, in a torch that has none."""
+    if not hasattr(torch.jit, "script"):
+        return function
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # nothing else leaves the lock alone without a compiler
+        return torch.jit.script(function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -68,14 +69,36 @@ class Job:
 
 
 Finished = tuple[Summary, dict[str, Tensor]]
+State = tuple[dict[str, Tensor], dict[str, str]]
 
 
 class Keeper:
-    """Watches one member's fit: shows its progress, writes its checkpoints, stops it when asked to."""
+    """Watches one member's fit: shows its progress, writes its checkpoints, stops it when asked to.
+
+    A checkpoint's tensors are copied at once and written by a thread while the fit goes on: most of the time it takes
+    is waiting for the disk. One is whole before the next is begun, and the last before the fit ends.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.saved = self.shown = time.monotonic()
+        self.pen = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.writing: Future[None] | None = None
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.written()
+        finally:
+            self.pen.shutdown()
+
+    def written(self) -> None:
+        """Wait until the checkpoint that is being written is whole; an error in writing it is raised here."""
+        if self.writing is not None:
+            writing, self.writing = self.writing, None
+            writing.result()
 
     def stepped(self, fit: MemberFit) -> None:
         now = time.monotonic()
@@ -84,10 +107,16 @@ class Keeper:
             self.job.progress.moved(fit.member, fit.step, fit.total_steps, fit.last_loss)
         stop = self.job.stop()
         if self.job.folder is not None and (stop or self.due(fit.step, fit.steps_an_epoch)):
-            self.job.folder.checkpoints(fit.member).write(fit.step, *fit.state())
-            self.saved = time.monotonic()
+            self.save(self.job.folder, fit.step, {fit.member: fit.state()})
         if stop:
+            self.written()
             raise Interrupted
+
+    def save(self, folder: RunFolder, step: int, states: dict[int, State]) -> None:
+        """Write these members' checkpoints, after those that are being written."""
+        self.written()
+        self.writing = self.pen.submit(_write, folder, step, states)
+        self.saved = time.monotonic()
 
     def due(self, step: int, steps_an_epoch: int) -> bool:
         """Whether it is time for a checkpoint."""
@@ -95,6 +124,11 @@ class Keeper:
         if every.seconds is not None and time.monotonic() - self.saved >= every.seconds:
             return True
         return every.epochs is not None and step % (every.epochs * steps_an_epoch) == 0
+
+
+def _write(folder: RunFolder, step: int, states: dict[int, State]) -> None:
+    for member, state in states.items():
+        folder.checkpoints(member).write(step, *state)
 
 
 def fit_member(job: Job, member: int) -> Finished:
@@ -106,7 +140,8 @@ def fit_member(job: Job, member: int) -> Finished:
         fit = MemberFit(job.plan, member)
         if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
             fit.restore(*saved)
-        summary = fit.run(Keeper(job))
+        with Keeper(job) as keeper:
+            summary = fit.run(keeper)
         weights = fit.weights()
         job.finish(summary, weights)
         return summary, weights

@@ -77,10 +77,9 @@ class VectorisedFit:
         records = []
         total, counted = torch.zeros(len(group.members)), 0
         recipe, size = self.plan.recipe, group.feed.steps_an_epoch
+        group.sound.zero_()
         for step in range(self.step, self.step + steps):
             batch = group.step(step)
-            for place in (~group.finite()).nonzero().flatten().tolist():
-                self.diverged_at.setdefault(group.members[place], step + 1)
             epoch, rest = divmod(step + 1, size)
             wanted = recipe.records(epoch + (rest > 0))
             if wanted:
@@ -89,6 +88,9 @@ class VectorisedFit:
                 rate = recipe.rate(step, size)
                 records += self._records(group, epoch, (total / counted).tolist(), rate)
                 total, counted = torch.zeros(len(group.members)), 0
+        for member, sound in zip(group.members, group.sound.tolist(), strict=True):
+            if sound < steps:  # what is not finite once stays so
+                self.diverged_at.setdefault(member, self.step + int(sound) + 1)
         return records
 
     def _records(self, group: Group, epoch: int, losses: list[float], rate: float) -> list[tuple[int, dict[str, Any]]]:
@@ -145,23 +147,27 @@ def run(job: Job) -> list[Finished]:
     """Train the job's members together, in slices short enough to show progress, to checkpoint and to be stopped."""
     before = torch.get_num_threads()
     fit = VectorisedFit(job.plan, job.members, _saved(job))
-    keeper = Keeper(job)
     try:
-        while fit.step < fit.total_steps and len(fit.diverged_at) < len(job.members):
-            fit.advance(_slice(job, fit))
-            for member in job.members:
-                job.progress.moved(member, fit.step, fit.total_steps, _last_loss(fit, member))
-            stop = job.stop()
-            if job.folder is not None and (stop or keeper.due(fit.step, fit.steps_an_epoch)):
-                for member in job.members:
-                    job.folder.checkpoints(member).write(fit.step, *fit.state(member))
-                keeper.saved = time.monotonic()
-            if stop:
-                raise Interrupted
+        with Keeper(job) as keeper:
+            _go_on(job, fit, keeper)
         return [_finished(job, fit, member, accuracy) for member, accuracy in fit.accuracies().items()]
     finally:
         fit.close()
         torch.set_num_threads(before)  # the groups' threads pin theirs, which is a default for new threads
+
+
+def _go_on(job: Job, fit: VectorisedFit, keeper: Keeper) -> None:
+    """Slice by slice to the end."""
+    while fit.step < fit.total_steps and len(fit.diverged_at) < len(job.members):
+        fit.advance(_slice(job, fit))
+        for member in job.members:
+            job.progress.moved(member, fit.step, fit.total_steps, _last_loss(fit, member))
+        stop = job.stop()
+        if job.folder is not None and (stop or keeper.due(fit.step, fit.steps_an_epoch)):
+            keeper.save(job.folder, fit.step, {member: fit.state(member) for member in job.members})
+        if stop:
+            keeper.written()
+            raise Interrupted
 
 
 def _slice(job: Job, fit: VectorisedFit) -> int:
