@@ -18,8 +18,8 @@ from mixupmp.reproduce.settings import homogeneous
 from mixupmp.reproduce.stages import first_stage, margins, next_stage, run_stages
 
 TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normalised margins"
-DATASETS = {"smoke": ("fashion-mnist",), "cpu": ("fashion-mnist", "mnist"), "paper": ("mnist", "fashion-mnist")}
-FURTHER = {"smoke": (2, 3), "cpu": (5, 10, 25), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
+DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "mnist"), "paper": ("mnist", "fmnist")}
+FURTHER = {"smoke": (2, 3), "cpu": (10, 40, 150), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
 MEASURES = ("acc", "ece", "oe", "ue", "nll")
 NAMES = ("DE", "BB")
 

@@ -63,3 +63,12 @@ def test_an_experiment_of_the_users_own(tmp_path: Path, capsys):
     assert written == ["found.json", "run.json"]
     code, out, _ = leave(capsys, str(file), "--scale", "smoke", *places)
     assert "1 cached, 0 to train" in out
+
+
+@pytest.mark.parametrize("name", ["comparison", "bb-vs-de"])
+def test_a_partial_report_of_nothing_leaves_the_results_alone(name: str, tmp_path: Path, capsys):
+    places = ("--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache"))
+    code, _, err = leave(capsys, name, "--scale", "smoke", "--partial", *places)
+    assert code == 2
+    assert "has nothing of" in err
+    assert not list((tmp_path / "results").rglob("*.md"))

@@ -17,7 +17,7 @@ from mixupmp.metrics import normalised_margin
 from mixupmp.posterior import Posterior
 from mixupmp.reproduce.members import Wanted
 from mixupmp.reproduce.settings import Setting
-from mixupmp.reproduce.study import Study
+from mixupmp.reproduce.study import NothingKept, Study
 from mixupmp.samplers import Ensemble
 
 
@@ -43,6 +43,8 @@ def run_stages(study: Study, plans: Sequence[Plan], further: Sequence[int]) -> I
             current = [next_stage(plan, _finished(study, plan), epochs) for plan in current]
         wanted = [Wanted(plan) for plan in current]
         study.train(wanted)
+        if not all(study.available(one) for one in wanted):
+            raise NothingKept(f"--partial: a stage of {study.name} is not finished, and the next starts from it.")
         yield wanted
 
 

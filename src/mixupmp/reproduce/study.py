@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from mixupmp.data.rows import Rows
-from mixupmp.errors import BadRun
+from mixupmp.errors import BadRun, MixupMPError
 from mixupmp.files import read_json, write_json
 from mixupmp.metrics import evaluate
 from mixupmp.reproduce.estimate import Estimate, clock
@@ -28,6 +28,10 @@ from mixupmp.reproduce.worker import STOPPED, Stopped, train_all
 from mixupmp.version import __version__
 
 Evaluation = dict[str, Any]
+
+
+class NothingKept(MixupMPError):
+    """There is nothing in the cache to report on."""
 
 
 @dataclasses.dataclass
@@ -63,7 +67,13 @@ class Study:
         total, left = _networks(pieces), _networks(missing)
         place = " ".join(filter(None, (self.name, self.part)))
         self.say(f"{place} ({self.scale}): {total} member-fits, {total - left} cached, {left} to train.")
-        if not missing or self.partial:
+        if not missing:
+            return
+        if self.partial:
+            if left == total:
+                raise NothingKept(
+                    f"--partial: the cache {self.cache.path} has nothing of {place}. Leave --partial out."
+                )
             return
         estimate = Estimate(missing, min(self.workers, len(missing)))
         self.say(f"Estimated time: {clock(estimate.seconds_left)} with {estimate.workers} at a time.")

@@ -13,7 +13,7 @@ from mixupmp.reproduce.paper_claims.shift import shifts
 
 def all_claims() -> list[Claim]:
     """In the order of the paper."""
-    found = [*equivalences(), *landscapes(), *bootstrap("mnist"), *bootstrap("fashion-mnist"), *ablations()]
+    found = [*equivalences(), *landscapes(), *bootstrap("mnist"), *bootstrap("fmnist"), *ablations()]
     for dataset in ("fmnist", "cifar10"):
         found += [*comparisons(dataset), *shifts(dataset)]
     return [*found, *costs()]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mixupmp.reproduce.claims import Claim, Effect, Measure, Results, paired
 
 
-def bootstrap(dataset: str) -> list[Claim]:
-    name, run_name = dataset.replace("fashion-mnist", "fmnist"), f"bb-vs-de/{dataset}"
+def bootstrap(name: str) -> list[Claim]:
+    run_name = f"bb-vs-de/{name}"
 
     def last(results: Results, label: str, measure: str, place: int = -1) -> list[float] | None:
-        tracks = results.read("bb-vs-de", dataset, "members.json")
+        tracks = results.read("bb-vs-de", name, "members.json")
         return sorted(tracks[label], key=lambda one: one["stage"])[place][measure] if tracks else None
 
     def members(initial: str, measure: str) -> Measure:
