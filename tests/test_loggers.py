@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mixupmp import Dataset, Recipe, fit, mixup_mp, plan_for
 from mixupmp.estimator import MixupMPClassifier
-from mixupmp.loggers import TensorBoardLogger, log_posterior, logging_to
-from mixupmp.networks import MLP
+from mixupmp.fit import Engine
+from mixupmp.fit.job import Quiet
+from mixupmp.loggers import TensorBoardLogger, disagreement, log_posterior, logging_to
+from mixupmp.networks import MLP, Network
+from mixupmp.posterior import Summary
 
 RECIPE = Recipe(epochs=3, batch_size=20, learning_rate=0.05)
 
@@ -36,8 +42,7 @@ class Listener:
 def test_losses_validation_and_disagreement_are_told(table: Dataset) -> None:
     dataset, listener = table, Listener()
     plan = plan_for(dataset, mixup_mp(members=2), lambda: MLP(4, 3, (8,)), RECIPE, validation=dataset.test)
-    with logging_to(listener, plan) as progress:
-        posterior = fit(plan, engine="inline", progress=progress)
+    posterior = fit(plan, engine="inline", progress=logging_to(listener, plan))
     log_posterior(listener, posterior, dataset.test)
     json.dumps(listener.settings)
     assert listener.settings["seed"] == 0
@@ -50,6 +55,46 @@ def test_losses_validation_and_disagreement_are_told(table: Dataset) -> None:
     assert listener.logged["posterior/disagreement"][2] > 0
     assert listener.results is not None
     assert listener.results["posterior/nll"] == listener.logged["posterior/nll"][2]
+
+
+class Hasty(Listener):
+    """Notes how many members were done when each record came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        super().log(values, step)
+        self.order += [f"{name} {step}" for name in values if "validation nll" in name or "disagreement in" in name]
+
+
+class Ends(Quiet):
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    def finished(self, summary: Summary) -> None:
+        self.order.append(f"member {summary.member} done")
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorised", "processes"])
+def test_epochs_are_told_while_members_train(table: Dataset, engine: Engine) -> None:
+    listener = Hasty()
+    recipe = replace(RECIPE, epochs=4)
+    plan = plan_for(table, mixup_mp(members=2), Network("mixupmp.networks.MLP", {"features": 4, "outputs": 3}), recipe,
+                    validation=table.test)  # fmt: skip
+    posterior = fit(plan, engine=engine, progress=logging_to(listener, plan, Ends(listener.order)))
+    for member in (0, 1):
+        told = [listener.order.index(f"member {member}/validation nll {step}") for step in (3, 6, 9, 12)]
+        assert told == sorted(told)
+        assert told[-1] < listener.order.index(f"member {member} done")
+    assert sorted(listener.logged["posterior/disagreement in training"]) == [3, 6, 9, 12]
+    assert all("votes" not in record for summary in posterior.summaries for record in summary.history)
+
+
+def test_disagreement_is_the_share_of_pairs_that_differ() -> None:
+    assert disagreement([[0, 1, 2, 3], [0, 1, 2, 0]]) == 0.25
+    assert disagreement([[0, 0], [0, 1], [1, 1]]) == pytest.approx((0.5 + 1 + 0.5) / 3)
 
 
 def test_tensorboard_reads_what_was_written(table: Dataset, tmp_path: Path) -> None:

@@ -12,13 +12,16 @@ the guide "Choose r" (docs/guides/choose-r.md) shows both:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import combinations
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from mixupmp.data.rows import Rows
 from mixupmp.errors import MissingExtra
-from mixupmp.fit.job import Progress, Quiet
+from mixupmp.fit.job import Progress, Quiet, Record
 from mixupmp.fit.plan import Plan
 from mixupmp.loss import Categorical
 from mixupmp.metrics import evaluate
@@ -33,7 +36,12 @@ class Logger(Protocol):
         ...
 
     def log(self, values: dict[str, float], step: int) -> None:
-        """Numbers by name at a step: "member 0/loss" by training step, "posterior/ece" by number of members."""
+        """Numbers by name at a step, while it happens.
+
+        "member 0/loss" and, after each epoch, "member 0/validation nll" and the like by training step, and
+        "posterior/disagreement in training" as soon as two members have passed it; at the end "posterior/ece" and the
+        like by number of members.
+        """
         ...
 
     def finish(self, results: dict[str, float]) -> None:
@@ -42,36 +50,52 @@ class Logger(Protocol):
 
 
 class LoggingProgress:
-    """Hands what a fit shows of itself to a logger: losses as it goes, each member's epochs when it is done."""
+    """Hands what a fit shows of itself to a logger while it happens, and on to another progress."""
 
-    def __init__(self, logger: Logger, steps_an_epoch: int) -> None:
-        self.logger, self.steps_an_epoch = logger, steps_an_epoch
+    def __init__(self, logger: Logger, shown: Progress) -> None:
+        self.logger, self.shown = logger, shown
+        self.votes: dict[int, list[list[int]]] = {}  # of the members that have passed a step
 
     def moved(self, member: int, step: int, total: int, loss: float) -> None:
-        self.logger.log({f"member {member}/loss": loss}, step)
+        if isfinite(loss):
+            self.logger.log({f"member {member}/loss": loss}, step)
+        self.shown.moved(member, step, total, loss)
+
+    def recorded(self, record: Record) -> None:
+        values = {
+            f"member {record['member']}/{_NAMED.get(key, key.replace('_', ' '))}": float(value)
+            for key, value in record.items()
+            if key not in ("member", "epoch", "seconds", "step", "votes") and value is not None
+        }
+        votes = self.votes.setdefault(record["step"], [])
+        votes += [record["votes"]] if record.get("votes") else []
+        if len(votes) > 1:
+            values["posterior/disagreement in training"] = disagreement(votes)
+        self.logger.log(values, record["step"])
+        self.shown.recorded(record)
 
     def finished(self, summary: Summary) -> None:
-        for record in summary.history:
-            named = {"loss": "epoch loss"}
-            values = {
-                f"member {summary.member}/{named.get(key, key.replace('_', ' '))}": float(value)
-                for key, value in record.items()
-                if key not in ("member", "epoch", "seconds") and value is not None
-            }
-            self.logger.log(values, record["epoch"] * self.steps_an_epoch)
+        self.shown.finished(summary)
 
-    def say(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        self.shown.say(text)
 
 
-@contextmanager
-def logging_to(logger: Logger | None, plan: Plan) -> Iterator[Progress]:
+_NAMED = {"loss": "epoch loss"}
+
+
+def disagreement(votes: list[list[int]]) -> float:
+    """The share of validation rows on which two members, taken at random, predict different classes."""
+    pairs = list(combinations(torch.tensor(votes), 2))
+    return float(torch.stack([(one != other).float().mean() for one, other in pairs]).mean())
+
+
+def logging_to(logger: Logger | None, plan: Plan, shown: Progress | None = None) -> Progress:
     """The progress to give to `fit`; call `log_posterior` when it has returned."""
     if logger is None:
-        yield Quiet()
-        return
-    size = plan.recipe.batch_size or len(plan.train)  # type: ignore[arg-type]
+        return shown or Quiet()
     logger.start(plan.describe())
-    yield LoggingProgress(logger, max(1, -(-len(plan.train) // size)))  # type: ignore[arg-type]
+    return LoggingProgress(logger, shown or Quiet())
 
 
 def log_posterior(logger: Logger | None, posterior: Posterior, validation: Rows | None) -> None:

@@ -48,6 +48,18 @@ def test_runs_are_numbered_where_no_folder_is_given(tmp_path: Path) -> None:
         assert mixupmp("fit", "--data", "clusters", *SMALL, "--json").json["run"] == expected
 
 
+def test_live_curves_for_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tmp_path / "recipe.toml").write_text("[data]\nvalidation = 0.2\n")
+    mixupmp("fit", *SMALL, "--config", "recipe.toml", "--tensorboard", "curves", "--out", "run")
+    events = EventAccumulator(str(tmp_path / "curves"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"member_1/epoch_loss", "member_0/validation_ece", "posterior/disagreement_in_training"} <= tags
+    assert len(events.Scalars("member_0/validation_nll")) == 2
+
+
 def test_a_table_by_its_path_and_its_settings_in_a_file(tmp_path: Path) -> None:
     inputs = np.random.default_rng(0).normal(size=(60, 3))
     lines = ["a,b,kind,c"] + [f"{x},{y},{'high' if x > 0 else 'low'},{z}" for x, y, z in inputs]

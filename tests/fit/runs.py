@@ -12,6 +12,7 @@ import torch
 from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.data import load
 from mixupmp.files import sha256
+from mixupmp.fit.job import Quiet
 from mixupmp.fit.plan import Plan
 
 SCRIPT = """
@@ -30,7 +31,7 @@ except FitInterrupted as stopped:
 """
 
 
-class Loud:
+class Loud(Quiet):
     """Says on standard output when the first step has been made, so that a test knows when to kill."""
 
     said = False
@@ -39,10 +40,6 @@ class Loud:
         if not self.said:
             self.said = True
             print("moving", flush=True)
-
-    def finished(self, summary: object) -> None: ...
-
-    def say(self, text: str) -> None: ...
 
 
 def plan(kind: str) -> Plan:

@@ -28,7 +28,7 @@ from mixupmp.errors import (
     UnknownName,
 )
 from mixupmp.fit import FitInterrupted, fit, processes
-from mixupmp.fit.job import Every, Job
+from mixupmp.fit.job import Every, Job, Quiet
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.plan import Plan, plan_for
 from mixupmp.fit.processes import WorkerFailed
@@ -115,16 +115,12 @@ def test_workers_stay_for_the_next_fit() -> None:
     assert before
 
 
-class Recorded:
+class Recorded(Quiet):
     def __init__(self) -> None:
         self.done: list[int] = []
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
-
     def finished(self, summary: Summary) -> None:
         self.done.append(summary.member)
-
-    def say(self, text: str) -> None: ...
 
 
 def test_results_are_in_the_members_order_and_each_is_announced() -> None:

@@ -23,6 +23,7 @@ from mixupmp.demo import CLEAN, FAMILIES, METHODS, Candidate, Demo, Outcome, run
 from mixupmp.errors import check
 from mixupmp.figures import Panel, reliability_figure, write
 from mixupmp.figures.style import styled
+from mixupmp.fit.job import Record
 from mixupmp.fit.processes import cores
 from mixupmp.fit.run_folder import check_writable
 from mixupmp.posterior import Summary as Story
@@ -190,6 +191,8 @@ class _Bar:
     def moved(self, member: int, step: int, total: int, loss: float) -> None:
         self.shares[member] = step / total
         self._show()
+
+    def recorded(self, record: Record) -> None: ...
 
     def finished(self, summary: Story) -> None:
         self.shares.pop(summary.member, None)

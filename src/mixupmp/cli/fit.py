@@ -14,6 +14,8 @@ from mixupmp.cli.scoring import score
 from mixupmp.configuration import Settings, read_toml, settings_from
 from mixupmp.errors import BadRun, InvalidArgument
 from mixupmp.fit import RunFolder, fit
+from mixupmp.fit.progress import Bars
+from mixupmp.loggers import TensorBoardLogger, log_posterior, logging_to
 from mixupmp.metrics import Result
 from mixupmp.planning import load_data, located, plan_from
 from mixupmp.posterior import Posterior
@@ -40,6 +42,7 @@ def command(
     out: given.Out = None,
     resume: given.Resume = None,
     override: given.Override = False,
+    tensorboard: given.TensorBoard = None,
     as_json: Json = False,
 ) -> None:
     """Fit a posterior, keep it in a run folder, and say what it is worth on the test rows.
@@ -65,16 +68,19 @@ def command(
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)
     run = RunFolder(resume or out or _free_folder(settings), settings.to_dict())
-    posterior = fit(
-        plan,
-        engine=settings.engine,
-        run=run,
-        resume=resume is not None,
-        override=override,
-        every=settings.checkpoints,
-        progress=True,
-        address=address,
-    )
+    logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
+    with Bars(plan.method.sampler.networks) as bars:
+        posterior = fit(
+            plan,
+            engine=settings.engine,
+            run=run,
+            resume=resume is not None,
+            override=override,
+            every=settings.checkpoints,
+            progress=logging_to(logger, plan, bars),
+            address=address,
+        )
+    log_posterior(logger, posterior, plan.validation)
     result = score(posterior, dataset.test)
     run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
     show(as_json, _told(run, posterior, result), _lines(run, settings, posterior, result))

@@ -46,3 +46,7 @@ Resume = Annotated[
     Path | None, _option(WHERE, "Go on with a run that was stopped: it ends with the same bits.", metavar="RUN")
 ]
 Override = Annotated[bool, _option(WHERE, "Resume although settings, data or versions have changed.", "", "--override")]
+TensorBoard = Annotated[
+    Path | None,
+    _option(WHERE, "Live curves: losses, validation NLL and ECE, disagreement.", "", "--tensorboard", metavar="FOLDER"),
+]

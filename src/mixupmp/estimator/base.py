@@ -75,8 +75,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         if search is not None:
             self.selection_ = select(plan, search, engine=self.engine)
             plan = self.selection_.chosen.applied(plan)
-        with logging_to(self.logger, plan) as progress:
-            self.posterior_ = fit(plan, engine=self.engine, progress=progress)
+        self.posterior_ = fit(plan, engine=self.engine, progress=logging_to(self.logger, plan))
         log_posterior(self.logger, self.posterior_, validation)
         self.layout_ = layout
         self.method_ = plan.method

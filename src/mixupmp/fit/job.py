@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -35,15 +35,24 @@ class Progress(Protocol):
 
     def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
 
+    def recorded(self, record: Record) -> None:
+        """A member's epoch is over: what goes into its history, its `step`, and its `votes` on validation rows."""
+        ...
+
     def finished(self, summary: Summary) -> None: ...
 
     def say(self, text: str) -> None: ...
+
+
+Record = dict[str, Any]
 
 
 class Quiet:
     """Shows nothing."""
 
     def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
+
+    def recorded(self, record: Record) -> None: ...
 
     def finished(self, summary: Summary) -> None: ...
 
@@ -105,6 +114,9 @@ class Keeper:
         if now - self.shown > 0.2:
             self.shown = now
             self.job.progress.moved(fit.member, fit.step, fit.total_steps, fit.last_loss)
+        if fit.news is not None:
+            self.job.progress.recorded(fit.news)
+            fit.news = None
         stop = self.job.stop()
         if self.job.folder is not None and (stop or self.due(fit.step, fit.steps_an_epoch)):
             self.save(self.job.folder, fit.step, {fit.member: fit.state()})

@@ -66,6 +66,7 @@ class MemberFit:
         self.diverged_at: int | None = None
         self.over_confidence: Tensor | None = None
         self.history: list[dict[str, Any]] = []
+        self.news: dict[str, Any] | None = None  # of the epoch that has just ended, until someone has taken it
         self.seconds = 0.0
         self.losses: list[Tensor] = []  # of this epoch's steps
         self.epoch_loss = float("nan")
@@ -189,6 +190,8 @@ class MemberFit:
             self.over_confidence = over_confidence(self.network, self.plan)
             self._adapt()
         if recorded:
+            self.news = {**record, "step": self.step}
+            record.pop("votes", None)  # to be compared with other members' while they train, not to be kept
             self.history.append(record)
 
     def _adapt(self) -> None:

@@ -25,7 +25,7 @@ import torch
 from mixupmp.data.rows import Rows
 from mixupmp.errors import MissingExtra, MixupMPError
 from mixupmp.files import sha256
-from mixupmp.fit.job import Every, Finished, Job, fit_member
+from mixupmp.fit.job import Every, Finished, Job, Record, fit_member
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.run_folder import RunFolder
@@ -65,6 +65,7 @@ class Board:
 
     def __init__(self) -> None:
         self.news: dict[int, tuple[int, int, int, float]] = {}
+        self.records: list[Record] = []
         self.stopping = False
 
     def moved(self, member: int, step: int, total: int, loss: float) -> bool:
@@ -72,8 +73,13 @@ class Board:
         self.news[member] = (member, step, total, loss)
         return self.stopping
 
-    def latest(self) -> list[tuple[int, int, int, float]]:
-        return list(self.news.values())
+    def recorded(self, record: Record) -> None:
+        self.records.append(record)
+
+    def latest(self) -> tuple[list[tuple[int, int, int, float]], list[Record]]:
+        """Where members are, and what they recorded since this was last asked."""
+        records, self.records = self.records, []
+        return list(self.news.values()), records
 
     def stop(self) -> None:
         self.stopping = True
@@ -95,6 +101,9 @@ class _Line:
         if self.answer is not None and self.ray.wait([self.answer], timeout=0)[0]:
             self.stopping = self.ray.get(self.answer)
         self.answer = self.board.moved.remote(member, step, total, loss)
+
+    def recorded(self, record: Record) -> None:
+        self.board.recorded.remote(record)
 
     def finished(self, summary: Summary) -> None: ...
 
@@ -142,7 +151,10 @@ def _collect(ray: Any, job: Job, waiting: dict[Any, int], board: Any) -> list[Fi
                 interrupted = True
             else:
                 finished[member] = _take(job, member, kind, content)
-        for news in ray.get(board.latest.remote()):
+        moved, records = ray.get(board.latest.remote())
+        for record in records:
+            job.progress.recorded(record)
+        for news in moved:
             if news[0] in waiting.values():
                 job.progress.moved(*news)
         if job.stop() and not told:

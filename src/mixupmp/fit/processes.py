@@ -120,6 +120,9 @@ def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]
     if kind == "moved":
         job.progress.moved(*rest)
         return None
+    if kind == "recorded":
+        job.progress.recorded(*rest)
+        return None
     if kind == "say":
         job.progress.say(*rest)
         return None

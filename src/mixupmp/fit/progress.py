@@ -9,6 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mixupmp.fit.job import Record
 from mixupmp.posterior import Summary
 
 
@@ -48,6 +49,8 @@ class Bars:
             self.bars[member] = self.progress.add_task(f"  member {member}", total=total, note="")
         self.progress.update(self.bars[member], completed=step, note=f"loss {loss:.3f}")
         self._total(member, step / total)
+
+    def recorded(self, record: Record) -> None: ...
 
     def finished(self, summary: Summary) -> None:
         if summary.member in self.bars:

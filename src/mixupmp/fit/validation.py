@@ -43,9 +43,13 @@ def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
     return judged(outputs.cpu(), plan.validation.labels)
 
 
+VOTES = 500  # validation rows on which members' predictions are compared while they train
+
+
 def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What goes into a history about validation rows."""
+    """What goes into a history about validation rows; and the predicted classes of some, which do not."""
     return {
+        "votes": outputs[:VOTES].argmax(1).tolist(),
         "validation_nll": float(functional.cross_entropy(outputs, labels)),
         "validation_accuracy": float((outputs.argmax(1) == labels).float().mean()),
         "validation_ece": Scores(outputs.shape[1]).update(outputs.softmax(1), labels).result().ece,

@@ -41,6 +41,7 @@ class VectorisedFit:
         self.step = 0
         self.seconds = 0.0
         self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in members}
+        self.news: list[dict[str, Any]] = []  # of epochs that have ended, until someone has taken it
         self.diverged_at: dict[int, int] = {}
         count = min(cores(), len(members))
         dealt = [tuple(range(start, len(members), count)) for start in range(count)]
@@ -69,6 +70,8 @@ class VectorisedFit:
         steps = min(steps, self.total_steps - self.step)
         for records in self.threads.map(lambda group: self._advance(group, steps), self.groups):
             for member, record in records:
+                self.news.append({**record, "step": record["epoch"] * self.steps_an_epoch})
+                record.pop("votes", None)
                 self.history[member].append(record)
         self.step += steps
         self.seconds += time.perf_counter() - started
@@ -162,6 +165,9 @@ def _go_on(job: Job, fit: VectorisedFit, keeper: Keeper) -> None:
         fit.advance(_slice(job, fit))
         for member in job.members:
             job.progress.moved(member, fit.step, fit.total_steps, _last_loss(fit, member))
+        for record in fit.news:
+            job.progress.recorded(record)
+        fit.news.clear()
         stop = job.stop()
         if job.folder is not None and (stop or keeper.due(fit.step, fit.steps_an_epoch)):
             keeper.save(job.folder, fit.step, {member: fit.state(member) for member in job.members})

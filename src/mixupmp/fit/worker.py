@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mixupmp.errors import MixupMPError
-from mixupmp.fit.job import Every, Job, fit_member
+from mixupmp.fit.job import Every, Job, Record, fit_member
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.run_folder import RunFolder
 from mixupmp.fit.stored_plan import fetch
@@ -30,6 +30,9 @@ class Reporter:
 
     def moved(self, member: int, step: int, total: int, loss: float) -> None:
         self.connection.send(("moved", member, step, total, loss))
+
+    def recorded(self, record: Record) -> None:
+        self.connection.send(("recorded", record))
 
     def finished(self, summary: Summary) -> None:
         self.connection.send(("finished", summary.member))
