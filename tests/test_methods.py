@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import mixupmp
 from mixupmp.augment import cifar_kernel
 from mixupmp.base_measures import ClassAdjustedMixup, Mixup
 from mixupmp.errors import InvalidArgument, UnknownName
@@ -253,3 +254,21 @@ def test_bad_settings_are_named(build: Callable[[], Any], message: str) -> None:
 def test_an_unknown_method_is_told_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"unknown method 'mixup-pm'\. Did you mean 'mixup-mp'"):
         method_named("mixup-pm")
+
+
+@pytest.mark.parametrize("constructor", [mixup_mp, mixup_mp_single, mixup_mp_mc, dp_mp_perturbed, dp_mp_uniform])
+def test_the_papers_r_is_the_ratio(constructor: Callable[..., Method]) -> None:
+    assert constructor(r=0.3) == constructor(ratio=0.3) == constructor(0.3)
+    for both in (lambda: constructor(0.3, r=0.3), lambda: constructor(ratio=0.3, r=0.3)):
+        with pytest.raises(InvalidArgument, match="the same number"):
+            both()
+
+
+def test_the_estimators_are_at_the_top_too() -> None:
+    from mixupmp.estimator import MixupMPClassifier
+
+    assert mixupmp.MixupMPClassifier is MixupMPClassifier
+    for name in mixupmp.__all__:
+        assert getattr(mixupmp, name) is not None
+    with pytest.raises(AttributeError, match="MixupClassifier"):
+        _ = mixupmp.MixupClassifier

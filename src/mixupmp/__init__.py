@@ -6,6 +6,8 @@ Say what future data will look like (`Predictive`), simulate futures, fit a netw
 sample of the posterior. `methods` has every method of the paper in one line each.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from mixupmp.base_measures import ClassAdjustedMixup, Mixup, Perturbed, Uniform
 from mixupmp.batch import Batch
 from mixupmp.data.rows import Dataset, Rows, Standardise, split
@@ -40,11 +42,25 @@ from mixupmp.saved import load, save
 from mixupmp.version import __version__
 from mixupmp.weights import Dirichlet, Expected, StabilisedDirichlet
 
+if TYPE_CHECKING:
+    from mixupmp.estimator import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor, PosteriorClassifier
+
 __all__ = [
-    "ALL_METHODS", "Batch", "Categorical", "ClassAdjustedMixup", "Dataset", "Dirichlet", "DropoutMasks", "Ensemble",
-    "Every", "Expected", "Gaussian", "Laplace", "Method", "Mixup", "MixupMPError", "Perturbed", "Plan", "Posterior",
+    "ALL_METHODS", "Batch", "Categorical", "ClassAdjustedMixup", "Dataset",
+    "DeepEnsembleClassifier", "Dirichlet", "DropoutMasks", "Ensemble",
+    "Every", "Expected", "Gaussian", "Laplace", "Method", "Mixup", "MixupMPClassifier", "MixupMPError",
+    "MixupMPRegressor", "Perturbed", "Plan", "Posterior", "PosteriorClassifier",
     "Predictive", "Recipe", "Rows", "StabilisedDirichlet", "Standardise", "Task", "Uniform", "__version__",
     "bayesian_bootstrap", "ca_mixup_mc", "deep_ensemble", "dp_mp_perturbed", "dp_mp_uniform", "fit", "laplace",
     "load", "mc_dropout", "mixup", "mixup_ensemble", "mixup_mc", "mixup_mp", "mixup_mp_mc", "mixup_mp_single",
     "plan_for", "save", "single_network", "split", "stabilised_bootstrap",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    # The estimators bring scikit-learn, which takes a second to import and which not everyone needs.
+    if name in ("DeepEnsembleClassifier", "MixupMPClassifier", "MixupMPRegressor", "PosteriorClassifier"):
+        from mixupmp import estimator
+
+        return getattr(estimator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from math import inf
 from typing import Any
 
@@ -44,6 +45,20 @@ class Method:
         check(share > 0 or not self.predictive.adaptive, "validation_fraction", share, must)
 
 
+def paper_names(constructor: Callable[..., Method]) -> Callable[..., Method]:
+    """Let a constructor take the paper's `r` for `ratio`."""
+
+    @wraps(constructor)
+    def method(*arguments: Any, **options: Any) -> Method:
+        if "r" in options:
+            if "ratio" in options or len(arguments) > 0:
+                raise InvalidArgument("r", options["r"], "left out where ratio is given", "They are the same number.")
+            options["ratio"] = options.pop("r")
+        return constructor(*arguments, **options)
+
+    return method
+
+
 def single_network(kernel: Kernel = identity) -> Method:
     """NN: one network, the mode of everything that follows."""
     return Method("single-network", Predictive(kernel=kernel), Ensemble(1))
@@ -54,6 +69,7 @@ def mixup(alpha: float = 2.0, kernel: Kernel = identity) -> Method:
     return Method("mixup", Predictive(inf, Mixup(alpha), kernel), Ensemble(1))
 
 
+@paper_names
 def mixup_mp_single(ratio: float = 1.0, alpha: float = 2.0, kernel: Kernel = identity) -> Method:
     """MixupMP-single: one posterior sample of MixupMP."""
     return Method("mixup-mp-single", _mixup_predictive(ratio, alpha, kernel), Ensemble(1))
@@ -82,11 +98,13 @@ def stabilised_bootstrap(members: int = 4, bound: float = 2.0, kernel: Kernel = 
     return Method("stabilised-bootstrap", Predictive(kernel=kernel, weights=weights), Ensemble(members))
 
 
+@paper_names
 def dp_mp_perturbed(ratio: float = 1.0, variance: float = 4.0, members: int = 10, atoms: int | None = None) -> Method:
     """DP-MP with a Perturbed base: Algorithm 1, whose new rows are seen rows with Gaussian noise."""
     return _dp_mp("dp-mp-perturbed", ratio, Perturbed(variance), members, atoms)
 
 
+@paper_names
 def dp_mp_uniform(
     ratio: float = 1.0, low: float = -15.0, high: float = 15.0, members: int = 10, atoms: int | None = None
 ) -> Method:
@@ -94,6 +112,7 @@ def dp_mp_uniform(
     return _dp_mp("dp-mp-uniform", ratio, Uniform(low, high), members, atoms)
 
 
+@paper_names
 def mixup_mp(ratio: float = 1.0, alpha: float = 2.0, members: int = 4, kernel: Kernel = identity) -> Method:
     """MixupMP: repeats of the (augmented) data plus, r times as much, Mixup blends of them (Algorithm 2)."""
     return Method("mixup-mp", _mixup_predictive(ratio, alpha, kernel), Ensemble(members))
@@ -109,6 +128,7 @@ def mc_dropout(members: int = 20, dropout: float = PAPER_DROPOUT, kernel: Kernel
     return Method("mc-dropout", Predictive(kernel=kernel), DropoutMasks(members), dropout)
 
 
+@paper_names
 def mixup_mp_mc(
     ratio: float = 1.0,
     alpha: float = 2.0,
