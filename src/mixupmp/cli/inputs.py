@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.image_folder import ENDINGS as IMAGES
+from mixupmp.data.image_folder import WrongSize, image_row
 from mixupmp.errors import BadData, DataNotFound, MissingExtra
 from mixupmp.posterior import Task
 
@@ -99,18 +99,11 @@ def _image(path: Path, task: Task, resize: bool) -> Tensor:
         from PIL import Image
     except ImportError as error:
         raise MissingExtra("pillow", "images", "reading an image") from error
-    channels, height, width = task.input_shape
     try:
         with Image.open(path) as image:
-            pixels = image.convert("L" if channels == 1 else "RGB")
+            row = image_row(image, task.input_shape, resize)
+    except WrongSize as error:
+        raise BadData(f"{path} is {error.found}, the run takes images of {error.wanted}: give --resize.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadData(f"{path} is not an image that can be read: {error}") from error
-    if (pixels.height, pixels.width) != (height, width):
-        if not resize:
-            found = f"{pixels.height} x {pixels.width}"
-            raise BadData(
-                f"{path} is {found}, the run takes images of {height} x {width}: resize it, or give --resize."
-            )
-        pixels = pixels.resize((width, height))
-    array = np.asarray(pixels).reshape(height, width, channels)
-    return torch.from_numpy(array.transpose(2, 0, 1).copy()).unsqueeze(0)
+    return row

@@ -104,3 +104,23 @@ def _read(files: list[Path], channels: int, size: tuple[int, int]) -> Tensor:
             pixels = pixels.resize((size[1], size[0]))
         place[:] = np.asarray(pixels).reshape(place.shape)
     return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+
+
+class WrongSize(ValueError):
+    """An image that is not of the size that is taken, and may not be scaled."""
+
+    def __init__(self, found: tuple[int, int], wanted: tuple[int, int]) -> None:
+        self.found, self.wanted = (f"{height} x {width}" for height, width in (found, wanted))
+        super().__init__(f"{self.found}, not {self.wanted}")
+
+
+def image_row(image: Image.Image, shape: tuple[int, ...], resize: bool) -> Tensor:
+    """An opened image as the one row of a batch of this shape: its channels, and its size if it may be scaled."""
+    channels, height, width = shape
+    pixels = image.convert("L" if channels == 1 else "RGB")
+    if (pixels.height, pixels.width) != (height, width):
+        if not resize:
+            raise WrongSize((pixels.height, pixels.width), (height, width))
+        pixels = pixels.resize((width, height))
+    array = np.asarray(pixels).reshape(height, width, channels)
+    return torch.from_numpy(array.transpose(2, 0, 1).copy()).unsqueeze(0)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.data.arrays import as_inputs
+from mixupmp.data.image_folder import WrongSize, image_row
 from mixupmp.errors import MissingExtra, MixupMPError
 from mixupmp.posterior import Task
 from mixupmp.serve.limits import Limits, Refused, too_large, unusable
@@ -65,23 +66,17 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
         from PIL import Image
     except ImportError as error:
         raise MissingExtra("pillow", "serve", "Reading an image") from error
-    channels, height, width = task.input_shape
     try:
         with Image.open(io.BytesIO(body)) as image:
             if image.width * image.height > limits.pixels:
                 raise too_large("The image", f"{image.width} x {image.height}", f"{limits.pixels} pixels")
-            pixels = image.convert("L" if channels == 1 else "RGB")
+            return image_row(image, task.input_shape, resize)
     except Refused:
         raise
+    except WrongSize as error:
+        raise unusable(f"The image is {error.found}, the model takes {error.wanted}: ask ?resize=true.") from None
     except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise a dozen kinds
         raise unusable(f"The image cannot be read: {_short(error)}.") from None
-    if (pixels.height, pixels.width) != (height, width):
-        if not resize:
-            found = f"{pixels.height} x {pixels.width}"
-            raise unusable(f"The image is {found}, the model takes {height} x {width}: resize it, or ask ?resize=true.")
-        pixels = pixels.resize((width, height))
-    array = np.asarray(pixels).reshape(height, width, channels)
-    return torch.from_numpy(array.transpose(2, 0, 1).copy()).unsqueeze(0)
 
 
 def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
