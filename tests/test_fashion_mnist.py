@@ -6,12 +6,14 @@ from math import inf
 
 import pytest
 
-from mixupmp import Recipe, fit, mixup_mp, plan_for
+from mixupmp import Recipe, fit, mixup_mp, plan_for, split
 from mixupmp.data import load
 from mixupmp.errors import DataNotFound
 from mixupmp.metrics import evaluate
 
-SHORT = Recipe(epochs=5, learning_rate=0.05)
+# Fewer rows, seen more often: networks that near their training rows are over-confident, as the paper's. Five epochs
+# of all 60,000 leave next to no over-confidence for r to take away.
+ROWS, SHORT = 20_000, Recipe(epochs=25, learning_rate=0.05)
 
 
 @pytest.mark.slow
@@ -21,9 +23,10 @@ def test_over_confidence_falls_and_under_confidence_rises_with_r() -> None:
         data = load("fashion-mnist")
     except DataNotFound as missing:
         pytest.skip(str(missing))
+    data = data.with_train(split(data.train, ROWS / len(data.train), 0)[1])
     scores = {}
     for ratio in (0.0, 1.0, inf):
-        posterior = fit(plan_for(data, mixup_mp(ratio, 2.0, 4), "cnn", SHORT), engine="processes")
+        posterior = fit(plan_for(data, mixup_mp(ratio, 1.0, 4), "cnn", SHORT), engine="processes")
         assert posterior.members == 4
         scores[ratio] = evaluate(posterior.probabilities(data.test.inputs), data.test.labels)
         print(ratio, {name: round(float(scores[ratio][name]), 4) for name in ("acc", "nll", "ece", "oe", "ue")})
