@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, Literal
@@ -25,6 +27,7 @@ from mixupmp.base_measures import Mixup
 from mixupmp.data.rows import Rows
 from mixupmp.errors import InvalidArgument, MissingExtra, check
 from mixupmp.fit import AllDiverged, Engine, fit
+from mixupmp.fit.on_ray import connected
 from mixupmp.fit.plan import Plan
 from mixupmp.held_out import CRITERIA, check_criterion, folds, row_losses
 from mixupmp.loss import Categorical
@@ -131,11 +134,18 @@ class Selection:
 
 
 def select(
-    plan: Plan, search: Search | None = None, *, engine: Engine = "auto", say: Callable[[str], None] | None = None
+    plan: Plan,
+    search: Search | None = None,
+    *,
+    engine: Engine = "auto",
+    say: Callable[[str], None] | None = None,
+    address: str | None = None,
 ) -> Selection:
     """Choose r and alpha for this plan, whose own are of no matter. Fit `selection.chosen.applied(plan)` afterwards.
 
-    The plan's training rows are split as the search says; its seed decides the split and every member.
+    The plan's training rows are split as the search says; its seed decides the split and every member. With the engine
+    "ray" all candidates are on the cluster (at `address`) at once; halving is asynchronous, so which of them get all
+    their members then depends on which are done first.
     """
     search = search or Search()
     if not isinstance(plan.train, Rows):
@@ -148,7 +158,9 @@ def select(
     judge = _Judge(plans, [held for _, held in pairs], search.criterion, engine)
     ways = [_Way(candidate, judge) for candidate in search.candidates()]
     networks = plan.method.sampler.networks
-    (_halve if search.halving and networks > 1 else _all_members)(ways, networks, say or (lambda text: None))
+    go = _halve if search.halving and networks > 1 else _all_members
+    with connected(address) if engine == "ray" else nullcontext():
+        go(ways, networks, say or (lambda text: None), len(ways) if engine == "ray" else 1)
     curve = sorted((way.tried for way in ways), key=lambda t: (t.candidate.ratio, t.candidate.alpha or 0.0))
     _compare(curve, judge)
     chosen = _choose(curve, judge, networks, search.standard_errors)
@@ -212,13 +224,15 @@ class _Way:
         return self.tried.score
 
 
-def _all_members(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
-    for way in ways:
-        score = way.advance(networks)
-        say(f"{way.tried.candidate}: {networks} members, score {score:.4f}")
+def _all_members(ways: list[_Way], networks: int, say: Callable[[str], None], at_once: int) -> None:
+    with ThreadPoolExecutor(at_once) as threads:
+        # One after another they stay in this thread, whose number of cores is pinned.
+        each = (threads.map if at_once > 1 else map)(lambda way: way.advance(networks), ways)
+        for way, score in zip(ways, each, strict=True):
+            say(f"{way.tried.candidate}: {networks} members, score {score:.4f}")
 
 
-def _halve(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
+def _halve(ways: list[_Way], networks: int, say: Callable[[str], None], at_once: int) -> None:
     """Optuna's asynchronous successive halving, with members for its resource. r = 0 is never pruned."""
     try:
         import optuna
@@ -246,7 +260,7 @@ def _halve(ways: list[_Way], networks: int, say: Callable[[str], None]) -> None:
         study = optuna.create_study(direction="minimize", pruner=pruner)
         for number in range(len(ways)):
             study.enqueue_trial({"candidate": number})
-        study.optimize(objective, n_trials=len(ways))
+        study.optimize(objective, n_trials=len(ways), n_jobs=at_once)
     finally:
         optuna.logging.set_verbosity(verbosity)
 

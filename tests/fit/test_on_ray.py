@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import runs
 
 from mixupmp import Every, Posterior, fit
 from mixupmp.fit.on_ray import Order, _shares_storage
+from mixupmp.selection import Search, select
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytestmark = pytest.mark.filterwarnings(
@@ -86,3 +88,17 @@ def test_a_worker_knows_whether_it_shares_the_drivers_storage(tmp_path: Path) ->
     (tmp_path / ".token").touch()
     assert _shares_storage(order)
     assert not _shares_storage(Order(None, "token", Every(), 1))
+
+
+@pytest.mark.slow
+def test_a_search_is_on_the_cluster_all_at_once_and_finds_the_same(cluster: Any) -> None:
+    cluster.add_node(num_cpus=2)
+    plan = runs.plan("cnn")
+    plan = replace(plan, recipe=replace(plan.recipe, epochs=3))
+    search = Search(ratios=(1.0,), alphas=(1.0,), halving=False)
+    expected = select(plan, search, engine="inline")
+    found = select(plan, search, engine="ray")
+    assert [tried.scores for tried in found.curve] == [tried.scores for tried in expected.curve]
+    assert found.chosen == expected.chosen
+    halved = select(plan, replace(search, halving=True), engine="ray")
+    assert halved.curve[0].scores[2] == pytest.approx(expected.curve[0].scores[2], rel=1e-6)  # predicted one by one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -56,6 +57,7 @@ def command(
     learning_rate: given.LearningRate = None,
     seed: given.Seed = None,
     engine: given.EngineName = None,
+    address: given.Address = None,
     config: given.Config = None,
     out: given.Out = None,
     as_json: Json = False,
@@ -84,26 +86,28 @@ def command(
         not full,
     )
     dataset = load_data(settings.data)
-    selection = select(plan_from(settings, dataset), search, engine=settings.engine, say=remark)
+    selection = select(plan_from(settings, dataset), search, engine=settings.engine, say=remark, address=address)
     told = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
     if out is not None:
-        told |= _refit(settings, dataset, selection, RunFolder(out))
+        told |= _refit(settings, dataset, selection, out, address)
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))
     show(as_json, told, lines)
 
 
-def _refit(settings: Settings, dataset: Dataset, selection: Selection, folder: RunFolder) -> dict[str, Any]:
+def _refit(
+    settings: Settings, dataset: Dataset, selection: Selection, folder: Path, address: str | None
+) -> dict[str, Any]:
     chosen = selection.chosen
     method = replace(settings.method, ratio=chosen.ratio)
     if chosen.alpha is not None:
         method = replace(method, alpha=chosen.alpha)
     settings = replace(settings, method=method)
-    run = RunFolder(folder.path, settings.to_dict())
-    posterior = fit(plan_from(settings, dataset), engine=settings.engine, run=run, progress=True)
+    run = RunFolder(folder, settings.to_dict())
+    posterior = fit(plan_from(settings, dataset), engine=settings.engine, run=run, progress=True, address=address)
     result = score(posterior, dataset.test)
     run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
-    return {"run": str(folder.path), "metrics": result.to_dict()}
+    return {"run": str(folder), "metrics": result.to_dict()}
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ class Order:
 def run(job: Job) -> list[Finished]:
     """Train the job's members on the cluster."""
     ray = _ray()
-    with _connected(ray, job.address), _token(job.folder) as token:
+    with connected(job.address), _token(job.folder) as token:
         board = ray.remote(num_cpus=0)(Board).remote()
         plan = ray.put(_portable(job.plan))
         order = Order(None if job.folder is None else str(job.folder.path.resolve()), token, job.every,
@@ -228,8 +228,9 @@ def _shares_storage(order: Order) -> bool:
 
 
 @contextlib.contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
+def connected(address: str | None) -> Iterator[None]:
     """Join the cluster at this address, or the one already joined, or start one on this machine for the while."""
+    ray = _ray()
     if ray.is_initialized():
         yield
         return
