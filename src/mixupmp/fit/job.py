@@ -118,7 +118,8 @@ class Keeper:
             self.job.progress.recorded(fit.news)
             fit.news = None
         stop = self.job.stop()
-        if self.job.folder is not None and (stop or self.due(fit.step, fit.steps_an_epoch)):
+        due = self.due(fit.step, fit.steps_an_epoch) and not fit.finished  # its weights are about to be written
+        if self.job.folder is not None and (stop or due):
             self.save(self.job.folder, fit.step, {fit.member: fit.state()})
         if stop:
             self.written()

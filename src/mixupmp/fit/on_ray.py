@@ -50,7 +50,7 @@ def run(job: Job) -> list[Finished]:
     """Train the job's members on the cluster."""
     ray = _ray()
     with connected(job.address), _token(job.folder) as token:
-        board = ray.remote(num_cpus=0)(Board).remote()
+        board = _board(ray)
         plan = ray.put(_portable(job.plan))
         order = Order(None if job.folder is None else str(job.folder.path.resolve()), token, job.every,
                       job.plan.recipe.threads)  # fmt: skip
@@ -83,6 +83,14 @@ class Board:
 
     def stop(self) -> None:
         self.stopping = True
+
+
+def _board(ray: Any) -> Any:
+    """On the driver's own machine: it is wanted as long as the driver is, and must not be lost with a worker's."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
 
 
 class _Line:

@@ -169,7 +169,8 @@ def _go_on(job: Job, fit: VectorisedFit, keeper: Keeper) -> None:
             job.progress.recorded(record)
         fit.news.clear()
         stop = job.stop()
-        if job.folder is not None and (stop or keeper.due(fit.step, fit.steps_an_epoch)):
+        due = keeper.due(fit.step, fit.steps_an_epoch) and fit.step < fit.total_steps
+        if job.folder is not None and (stop or due):
             keeper.save(job.folder, fit.step, {member: fit.state(member) for member in job.members})
         if stop:
             keeper.written()
