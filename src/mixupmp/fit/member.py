@@ -61,6 +61,7 @@ class MemberFit:
         self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
         # Torch's global generator, which dropout and users' transforms draw from, as it is while this fit runs.
         self._global_state, self._running = seeds.generator(plan.seed, member, "global").get_state(), False
+        self._cuda_state: Tensor | None = None  # the GPU's own, once it has been used
         self.step = 0  # steps done
         self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
         self.diverged_at: int | None = None
@@ -98,15 +99,21 @@ class MemberFit:
         with pinned_threads(self.recipe.threads), torch.random.fork_rng():
             torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
             torch.set_rng_state(self._global_state)
+            if self._cuda_state is not None:
+                torch.cuda.set_rng_state(self._cuda_state, self.device)
             self._running = True
             self.network.train()
             try:
                 while not self.finished:
                     self._run_epoch(watch)
             finally:
-                self._global_state, self._running = torch.get_rng_state(), False
+                self._global_state, self._cuda_state = torch.get_rng_state(), self._cuda_generator()
+                self._running = False
             self._check_weights()
             return self.summary()
+
+    def _cuda_generator(self) -> Tensor | None:
+        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
 
     def _run_epoch(self, watch: Watch) -> None:
         started = time.perf_counter()
@@ -234,6 +241,9 @@ class MemberFit:
                     tensors[f"optimiser/{number}/{name}"] = _copied(torch.as_tensor(value))
         tensors["generator/draws"] = self.draws.get_state()
         tensors["generator/global"] = torch.get_rng_state() if self._running else self._global_state
+        cuda = self._cuda_generator() if self._running else self._cuda_state
+        if cuda is not None:
+            tensors["generator/cuda"] = cuda
         if self.over_confidence is not None:
             tensors["over_confidence"] = self.over_confidence
         if self.losses:
@@ -262,7 +272,7 @@ class MemberFit:
                     # The fused step walks raw memory: the buffers must lie as the weights do.
                     values[name] = torch.empty_like(parameter).copy_(value)
         self.draws.set_state(tensors["generator/draws"])
-        self._global_state = tensors["generator/global"]
+        self._global_state, self._cuda_state = tensors["generator/global"], tensors.get("generator/cuda")
         self.over_confidence = tensors.get("over_confidence")
         self._adapt()
         self.losses = list(tensors["losses"].unbind()) if "losses" in tensors else []
