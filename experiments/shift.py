@@ -25,7 +25,7 @@ from mixupmp.reproduce.tables import MEASURES as SHOWN
 
 TITLE = "distribution shift: curves over the intensity of corruptions, and the full table"
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar10", "cifar100", "fmnist")}
-TEST_ROWS = {("smoke", "fmnist"): 60, ("cpu", "fmnist"): 250, ("cpu", "cifar10"): 200}
+TEST_ROWS = {("smoke", "fmnist"): 60, ("cpu", "fmnist"): 1000, ("cpu", "cifar10"): 1000}
 SMOKE_CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "brightness")
 MEASURES = ("acc", "nll", "ece", "oe", "ue", "entropy")
 CURVES = ("DE", "MixupMP r=0.1 alpha=2", "MixupMP r=1 alpha=2", "Mixup Ensemble alpha=2")

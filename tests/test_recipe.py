@@ -147,6 +147,6 @@ def test_a_schedule_that_knows_its_end_cannot_stop_early(schedule: Any) -> None:
 
 def test_thousands_of_epochs_are_recorded_now_and_then() -> None:
     long = Recipe(epochs=10_000, schedule="constant")
-    assert len([epoch for epoch in range(1, 10_001) if long.records(epoch)]) == 500
+    assert len([epoch for epoch in range(1, 10_001) if long.records(epoch)]) == 200
     assert long.records(10_000)
     assert all(Recipe(epochs=30).records(epoch) for epoch in range(1, 31))
