@@ -7,6 +7,7 @@ stays for the next fit, so that starting Python and importing torch are paid for
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import traceback
@@ -66,10 +67,17 @@ def serve(connection: Connection) -> None:
             connection.send(("failed", error))
         except Exception:  # noqa: BLE001 - whatever it was, the parent must hear of it
             connection.send(("crashed", traceback.format_exc()))
+        _give_memory_back()
 
 
 def _train(reporter: Reporter, plan: str, member: int, folder: str, every: Every) -> None:
     fit_member(Job(fetch(Path(plan)), (member,), RunFolder(folder), every, reporter, reporter.stop), member)
+
+
+def _give_memory_back() -> None:
+    """A worker that waits for its next member need not hold what the last one used."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc's
+        library.malloc_trim(0)
 
 
 def main(arguments: list[str]) -> None:
