@@ -22,9 +22,13 @@ torch.set_num_threads(1)
 sys.path.insert(0, {here!r})
 import runs
 from mixupmp.fit import Every, FitInterrupted, fit
+from mixupmp.fit import vectorised
 every, loud = Every(epochs=1), runs.Loud()
+engine, _, where = {engine!r}.partition(" in ")
+if where == "processes":
+    vectorised.COLD = 0.0
 try:
-    fit(runs.plan({kind!r}), engine={engine!r}, run={folder!r}, resume=True, every=every, progress=loud)
+    fit(runs.plan({kind!r}), engine=engine, run={folder!r}, resume=True, every=every, progress=loud)
 except FitInterrupted as stopped:
     print(stopped, file=sys.stderr)
     sys.exit(stopped.code)
@@ -54,7 +58,7 @@ def plan(kind: str) -> Plan:
 
 
 def start(folder: Path, kind: str = "cnn", engine: str = "inline") -> subprocess.Popen[str]:
-    """Start, or go on with, a run in a process of its own."""
+    """Start, or go on with, a run in a process of its own; `engine` may be "vectorised in processes"."""
     script = SCRIPT.format(here=str(Path(__file__).parent), kind=kind, engine=engine, folder=str(folder))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(

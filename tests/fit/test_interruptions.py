@@ -55,7 +55,10 @@ def kill_and_resume(folder: Path, kind: str, engine: str, delays: list[float]) -
     go_on(folder, kind, engine)
 
 
-@pytest.mark.parametrize(("kind", "engine"), [("cnn", "inline"), ("mlp", "vectorised"), ("cnn", "processes")])
+WAYS = [("cnn", "inline"), ("mlp", "vectorised"), ("mlp", "vectorised in processes"), ("cnn", "processes")]
+
+
+@pytest.mark.parametrize(("kind", "engine"), WAYS)
 def test_a_run_killed_twice_ends_with_the_same_bits(
     kind: str, engine: str, tmp_path: Path, undisturbed: dict[str, dict[str, str]]
 ) -> None:
@@ -69,7 +72,7 @@ def test_a_run_killed_at_a_random_moment_ends_with_the_same_bits(
     attempt: int, tmp_path: Path, undisturbed: dict[str, dict[str, str]]
 ) -> None:
     chance = random.Random(attempt)
-    kind, engine = chance.choice([("cnn", "inline"), ("mlp", "vectorised"), ("cnn", "processes")])
+    kind, engine = chance.choice(WAYS)
     kill_and_resume(tmp_path / "run", kind, engine, [chance.uniform(0, 1.5) for _ in range(3)])
     assert runs.hashes(tmp_path / "run") == undisturbed[kind]
 

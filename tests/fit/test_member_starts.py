@@ -13,7 +13,8 @@ from torch import nn
 from mixupmp.data.rows import Dataset
 from mixupmp.errors import InvalidArgument
 from mixupmp.fit import fit
-from mixupmp.fit.member import MemberFit, build_network
+from mixupmp.fit.factory import build_network
+from mixupmp.fit.member import MemberFit
 from mixupmp.fit.plan import plan_for
 from mixupmp.methods import deep_ensemble, mixup_ensemble, single_network
 from mixupmp.networks import CNN, MLP

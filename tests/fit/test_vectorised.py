@@ -123,7 +123,7 @@ def test_validation_rows_are_judged_as_in_the_reference() -> None:
 )
 def test_the_fast_feeds_serve_where_they_can(method: Method, recipe: Recipe, kind: type) -> None:
     """So that the comparisons above are of the fast paths."""
-    together = VectorisedFit(plan(method, recipe), (0, 1))
+    together = VectorisedFit(plan(method, recipe), [(0,), (1,)])
     assert all(type(group.feed) is kind for group in together.groups)
     together.close()
 
@@ -131,7 +131,7 @@ def test_the_fast_feeds_serve_where_they_can(method: Method, recipe: Recipe, kin
 @pytest.mark.parametrize("steps", [1, BLOCK - 1, BLOCK, BLOCK + 1])
 def test_uniforms_drawn_in_blocks_are_those_drawn_one_by_one(steps: int) -> None:
     whole = plan(mixup_mp(1.0, 1.0, 2), replace(WHOLE, epochs=2 * BLOCK))
-    together = VectorisedFit(whole, (0, 1))
+    together = VectorisedFit(whole, [(0,), (1,)])
     together.advance(steps)
     for member in (0, 1):
         generator = seeds.generator(whole.seed, member, "draws")
@@ -145,11 +145,12 @@ def test_uniforms_drawn_in_blocks_are_those_drawn_one_by_one(steps: int) -> None
 def test_a_state_put_back_goes_on_to_the_same_bits(recipe: Recipe) -> None:
     whole = plan(mixup_mp(1.0, 1.0, 3), recipe)
     members = (0, 1, 2)
-    straight = VectorisedFit(whole, members)
+    groups = [(0, 2), (1,)]
+    straight = VectorisedFit(whole, groups)
     straight.advance(straight.total_steps)
-    first = VectorisedFit(whole, members)
+    first = VectorisedFit(whole, groups)
     first.advance(2 * first.steps_an_epoch)
-    second = VectorisedFit(whole, members, [first.state(member) for member in members])
+    second = VectorisedFit(whole, groups, {member: first.state(member) for member in members})
     second.advance(second.total_steps)
     assert second.step == straight.step
     for member in members:

@@ -21,7 +21,7 @@ def test_the_snippet_fits_the_members_that_the_page_shows(predictive: str, point
     exec(scene.snippet(), {}, made)
     posterior = made["posterior"]
     assert isinstance(posterior, Posterior)
-    live = VectorisedFit(scene.plan(), (0, 1))
+    live = VectorisedFit(scene.plan(), [(0,), (1,)])
     live.advance(3)
     inputs = torch.randn(5, 2)
     assert torch.allclose(posterior.member_outputs(inputs), live.outputs(inputs), atol=1e-5)

@@ -24,8 +24,8 @@ from mixupmp.errors import check
 from mixupmp.figures import Panel, reliability_figure, write
 from mixupmp.figures.style import styled
 from mixupmp.fit.job import Record
-from mixupmp.fit.processes import cores
 from mixupmp.fit.run_folder import check_writable
+from mixupmp.fit.threads import cores
 from mixupmp.posterior import Summary as Story
 from mixupmp.report import report_fits
 from mixupmp.tables import Line, MetricTable

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from mixupmp.cli.output import remark, show
 from mixupmp.errors import UnknownName
-from mixupmp.fit.processes import cores
+from mixupmp.fit.threads import cores
 from mixupmp.reproduce.experiments import all_experiments, experiment_named
 from mixupmp.reproduce.members import Cache, default_cache
 from mixupmp.reproduce.settings import SCALES

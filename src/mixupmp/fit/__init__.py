@@ -13,16 +13,15 @@ from typing import Any, Literal
 import torch
 
 from mixupmp.errors import BadRun, MixupMPError, check, whole
-from mixupmp.fit import processes
 from mixupmp.fit.engine import ENGINES, choose_engine, run_engine
-from mixupmp.fit.factory import check_factory
+from mixupmp.fit.factory import build_network, check_factory
 from mixupmp.fit.job import Every, Finished, Job, Progress, Quiet
-from mixupmp.fit.member import Interrupted, build_network
+from mixupmp.fit.member import Interrupted
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.progress import Bars
 from mixupmp.fit.run_folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.fit.signals import FitInterrupted, stop_on_signals
-from mixupmp.fit.threads import pinned_threads
+from mixupmp.fit.threads import cores, pinned_threads
 from mixupmp.posterior import Posterior
 
 __all__ = ["ENGINES", "Every", "FitInterrupted", "Plan", "RunChanged", "RunFolder", "fit"]
@@ -110,7 +109,7 @@ def _arithmetic(engine: str) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    return {"platform": platform.platform(), "python": platform.python_version(), "cores": processes.cores(),
+    return {"platform": platform.platform(), "python": platform.python_version(), "cores": cores(),
             "capability": torch.backends.cpu.get_cpu_capability()}  # fmt: skip
 
 
@@ -124,7 +123,9 @@ def _keep_going(job: Job, folder: RunFolder, engine: str) -> list[Finished]:
     with stop_on_signals(active=True) as stop:
         try:
             if missing:
-                results = run_engine(engine, replace(job, members=missing, stop=stop))
+                started_on = folder.config()["machine"]["cores"]
+                left = replace(job, members=missing, everyone=job.members, cores=started_on, stop=stop)
+                results = run_engine(engine, left)
                 trained = {summary.member: (summary, weights) for summary, weights in results}
         except Interrupted:
             assert stop.number is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 from mixupmp.fit import inline, processes, vectorised
+from mixupmp.fit.factory import build_network
 from mixupmp.fit.group import unsuited, vectorisable
 from mixupmp.fit.job import Finished, Job
-from mixupmp.fit.member import MemberFit, build_network
+from mixupmp.fit.member import MemberFit
 from mixupmp.fit.plan import Plan
+from mixupmp.fit.threads import cores
 
 ENGINES = ("auto", "inline", "vectorised", "processes", "ray")
 WORTH_A_WORKER = 8.0  # seconds of work under which starting worker processes gains nothing
@@ -24,7 +26,7 @@ def choose_engine(plan: Plan, members: int) -> str:
     alike = unsuited(plan) is None and vectorisable(build_network(plan, 0), plan.task.input_shape)
     if plan.device == "cpu" and alike:
         return "vectorised"
-    if members == 1 or plan.device != "cpu" or processes.cores() // plan.recipe.threads < 2:
+    if members == 1 or plan.device != "cpu" or cores() // plan.recipe.threads < 2:
         return "inline"
     return "processes" if _seconds(plan) * members > WORTH_A_WORKER else "inline"
 

@@ -29,7 +29,7 @@ class Stacked(NamedTuple):
 
     inputs: Tensor  # (members, features, rows)
     targets: Tensor  # (members, columns, rows)
-    weights: Tensor  # (members, 1, rows)
+    shares: Tensor  # (members, 1, rows): of each row in the loss, its weight over the number of rows
 
 
 class Feed(Protocol):
@@ -116,22 +116,26 @@ class Shuffled:
             self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
         order = self.orders[done]  # (members, rows)
         seen = self._rows(order)
+        rows = order.shape[1]
         if self.future.predictive.ratio == 0:
-            return seen
+            return _stacked(*seen)
         pseudo = self._blends(order)
-        for_seen, for_pseudo = self.future.factors(order.shape[1], pseudo.inputs.shape[2])
-        pseudo.weights.mul_(for_pseudo)
+        count = pseudo[0].shape[2]
+        for_seen, for_pseudo = self.future.factors(rows, count)
+        pseudo[2].mul_(for_pseudo)
         if for_seen == 0:
-            return pseudo
-        seen.weights.mul_(for_seen)
-        return Stacked(*(torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True)))
+            return _stacked(*pseudo)
+        seen[2].mul_(for_seen)
+        inputs, targets, weights = (torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True))
+        return _stacked(inputs, targets, weights)
 
-    def _rows(self, indices: Tensor) -> Stacked:
+    def _rows(self, indices: Tensor) -> list[Tensor]:
+        """Inputs, targets and weights of each member's rows."""
         shape = (-1, *indices.shape)
         flat = indices.flatten()
-        return Stacked(*(part.index_select(1, flat).view(shape).transpose(0, 1) for part in self.parts))
+        return [part.index_select(1, flat).view(shape).transpose(0, 1) for part in self.parts]
 
-    def _blends(self, order: Tensor) -> Stacked:
+    def _blends(self, order: Tensor) -> list[Tensor]:
         base = self.future.predictive.base
         assert isinstance(base, Mixup)
         count = self.future.pseudo_rows or order.shape[1]
@@ -141,7 +145,7 @@ class Shuffled:
         first, second = (self._rows(order.gather(1, pair)) for pair in pairs)
         weights = pair_weights(self.parts[2][0][order], *pairs).unsqueeze(1)
         inputs, targets = (torch.lerp(b, a, share) for a, b in zip(first[:2], second[:2], strict=True))
-        return Stacked(inputs, targets, weights)
+        return [inputs, targets, weights]
 
     def generator_states(self) -> list[Tensor]:
         return [generator.get_state() for generator in self.draws]
@@ -161,22 +165,26 @@ class WholeMixup:
         self.draws, self.base, self.rows = draws, future.predictive.base, future.rows
         self.count = future.pseudo_rows or future.rows
         whole = next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0])))
-        self.seen = columns(whole)
-        self.uneven = bool((whole.weights != whole.weights[0]).any())
-        for_seen, self.for_pseudo = future.factors(self.rows, self.count)
-        self.first = self.rows if for_seen else 0  # where pseudo rows start
-        sizes = [(len(draws), len(part), self.first + self.count) for part in self.seen]
-        self.batch = Stacked(*(torch.empty(size) for size in sizes))
-        for part, into in zip(self.seen, self.batch, strict=True):
-            into[:, :, : self.first] = part[:, : self.first]
-        self.batch.weights[:, :, : self.first] *= for_seen
-        self.batch.weights[:, :, self.first :] = self.for_pseudo * whole.weights[0]
+        inputs, targets, (self.weights,) = columns(whole)
+        for_seen, for_pseudo = future.factors(self.rows, self.count)
+        first = self.rows if for_seen else 0  # where pseudo rows start
+        total = first + self.count
+        # Inputs and targets lie together, so that a blend is gathered, and written, for both at once.
+        self.table = torch.cat([inputs, targets])
+        room = torch.empty(len(draws), len(self.table), total)
+        room[:, :, :first] = self.table[:, :first]
+        shares = torch.empty(len(draws), 1, total)
+        shares[:, :, :first] = self.weights[:first] * (for_seen / total)
+        shares[:, :, first:] = self.weights[0] * (for_pseudo / total)
+        self.blends, self.shares_of_blends = room[:, :, first:], shares[:, :, first:]
+        self.uneven, self.for_pseudo = bool((self.weights != self.weights[0]).any()), for_pseudo / total
+        self.batch = Stacked(room[:, : len(inputs)], room[:, len(inputs) :], shares)
         self.used = self.drawn = 0
 
     def next(self, step: int) -> Stacked:
         if self.used == self.drawn:
             self._draw()
-        self._blend(self.pairs[self.used], self.shares[self.used].unsqueeze(1))
+        self._blend(self.pairs[self.used], self.mixing[self.used].unsqueeze(1))
         self.used += 1
         return self.batch
 
@@ -184,17 +192,16 @@ class WholeMixup:
         self.states = [generator.get_state() for generator in self.draws]
         uniforms = torch.stack([torch.rand(BLOCK, 4, self.count, generator=g) for g in self.draws], 2)
         self.pairs = choose(uniforms[:, :2], self.rows).flatten(2)  # (steps, 2, members * count)
-        self.shares = self.base.share(uniforms.transpose(0, 1))  # (steps, members, count)
+        self.mixing = self.base.share(uniforms.transpose(0, 1))  # (steps, members, count)
         self.used, self.drawn = 0, BLOCK
 
     def _blend(self, pairs: Tensor, share: Tensor) -> None:
         shape = (-1, len(self.draws), self.count)
-        for seen, into in zip(self.seen[:2], self.batch[:2], strict=True):
-            first, second = (seen.index_select(1, which).view(shape).transpose(0, 1) for which in pairs)
-            torch.lerp(second, first, share, out=into[:, :, self.first :])
+        first, second = (self.table.index_select(1, which).view(shape).transpose(0, 1) for which in pairs)
+        torch.lerp(second, first, share, out=self.blends)
         if self.uneven:
-            weights = pair_weights(self.seen[2][0], *pairs).view(len(self.draws), 1, self.count)
-            torch.mul(weights, self.for_pseudo, out=self.batch.weights[:, :, self.first :])
+            weights = pair_weights(self.weights, *pairs).view(len(self.draws), 1, self.count)
+            torch.mul(weights, self.for_pseudo, out=self.shares_of_blends)
 
     def generator_states(self) -> list[Tensor]:
         """Where the reference would be: the block's start, and as many draws on as were used."""
@@ -219,7 +226,12 @@ def stacked(batches: list[Batch]) -> Stacked:
     """One batch for each member, features first."""
     inputs = torch.stack([batch.inputs.flatten(1).T for batch in batches])
     targets = torch.stack([batch.targets.T for batch in batches])
-    return Stacked(inputs, targets, torch.stack([batch.weights for batch in batches]).unsqueeze(1))
+    weights = torch.stack([batch.weights for batch in batches]).unsqueeze(1)
+    return _stacked(inputs, targets, weights)
+
+
+def _stacked(inputs: Tensor, targets: Tensor, weights: Tensor) -> Stacked:
+    return Stacked(inputs, targets, weights / inputs.shape[2])
 
 
 def _chunks(plan: Plan, member: int, epoch: int, rows: int) -> list[Tensor]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from mixupmp.augment import draws_globally
 from mixupmp.data.rows import Rows
 from mixupmp.errors import InvalidArgument, check
+from mixupmp.fit.factory import build_network
 from mixupmp.fit.feeds import Stacked, feed_for
-from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
 
 
@@ -97,7 +97,7 @@ class Group:
         outputs, slopes = self._room(batch.inputs.shape[-1])
         self.forward(batch.inputs, self.weights, self.biases, outputs)
         slope = self.plan.task.likelihood.slope(outputs[-1], batch.targets, dim=1)
-        slope.mul_(batch.weights).div_(batch.inputs.shape[-1])
+        slope.mul_(batch.shares)
         self.backward(batch.inputs, self.weights, outputs, slope, slopes, *self.gradients)
         rate = self.plan.recipe.rate(step, self.feed.steps_an_epoch)
         for group in self.optimiser.param_groups:
@@ -118,7 +118,7 @@ class Group:
         """Each member's loss of the step just made, from the outputs that are still there."""
         outputs, _ = self._room(batch.inputs.shape[-1])
         rows = self.plan.task.likelihood.negative_log(outputs[-1], batch.targets, dim=1)
-        return (rows * batch.weights.squeeze(1)).mean(-1)
+        return (rows * batch.shares.squeeze(1)).sum(-1)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:

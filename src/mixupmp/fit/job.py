@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from mixupmp.errors import check
 from mixupmp.fit.member import Interrupted, MemberFit
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.run_folder import RunFolder
+from mixupmp.fit.threads import cores
 from mixupmp.posterior import Summary
 
 
@@ -59,6 +61,19 @@ class Quiet:
     def say(self, text: str) -> None: ...
 
 
+class Order(NamedTuple):
+    """What a worker process is asked to do: train these members of a stored plan.
+
+    `group` is those that share a program, these among them; None: they are trained one by one.
+    """
+
+    plan: Path
+    members: tuple[int, ...]
+    folder: Path
+    every: Every
+    group: tuple[int, ...] | None = None
+
+
 @dataclass
 class Job:
     """Which members to train, and where their work is kept."""
@@ -70,6 +85,11 @@ class Job:
     progress: Progress = field(default_factory=Quiet)
     stop: Callable[[], bool] = lambda: False
     address: str | None = None  # of a Ray cluster
+    everyone: tuple[int, ...] = ()  # of the run: these members, and those that are finished
+    cores: int = field(default_factory=cores)  # of the machine that the run was started on
+
+    def __post_init__(self) -> None:
+        self.everyone = self.everyone or self.members
 
     def finish(self, summary: Summary, weights: dict[str, Tensor]) -> None:
         if self.folder is not None:
@@ -146,10 +166,7 @@ def _write(folder: RunFolder, step: int, states: dict[int, State]) -> None:
 
 def fit_member(job: Job, member: int) -> Finished:
     """Train one member to its end, from its newest checkpoint if it has one."""
-    with ExitStack() as stack:
-        if job.folder is not None:
-            # The orphan of a killed parent, or of a lost node, may be in its last step: wait until it is gone.
-            stack.enter_context(job.folder.member_locked(member))
+    with members_held(job.folder, (member,)):
         fit = MemberFit(job.plan, member)
         if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
             fit.restore(*saved)
@@ -158,3 +175,16 @@ def fit_member(job: Job, member: int) -> Finished:
         weights = fit.weights()
         job.finish(summary, weights)
         return summary, weights
+
+
+@contextmanager
+def members_held(folder: RunFolder | None, members: tuple[int, ...]) -> Iterator[None]:
+    """Nobody else trains these members of a run meanwhile.
+
+    The orphan of a killed parent, or of a lost node, may be in its last step: this waits until it is gone.
+    """
+    with ExitStack() as stack:
+        if folder is not None:
+            for member in members:
+                stack.enter_context(folder.member_locked(member))
+        yield

@@ -12,14 +12,15 @@ from math import isfinite
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mixupmp import seeds
 from mixupmp.batch import Batch
 from mixupmp.errors import InvalidArgument
+from mixupmp.fit.factory import build_network
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.threads import pinned_threads
-from mixupmp.fit.validation import over_confidence, validation_record
+from mixupmp.fit.validation import over_confidence, told, validation_record
 from mixupmp.loss import Categorical, weighted_loss
 from mixupmp.posterior import Summary, logits_of
 from mixupmp.predictive import simulate
@@ -197,8 +198,7 @@ class MemberFit:
             self.over_confidence = over_confidence(self.network, self.plan)
             self._adapt()
         if recorded:
-            self.news = {**record, "step": self.step}
-            record.pop("votes", None)  # to be compared with other members' while they train, not to be kept
+            self.news = told(record, self.step)
             self.history.append(record)
 
     def _adapt(self) -> None:
@@ -280,22 +280,6 @@ class MemberFit:
         self.step, self.seconds = saved["step"], saved["seconds"]
         self.interpolated_at, self.history = saved["interpolated_at"], saved["history"]
         self.scaler.load_state_dict(saved["scaler"])
-
-
-def build_network(plan: Plan, member: int) -> nn.Module:
-    """This member's network: random weights that depend on (seed, member) alone, or those it was told to start from."""
-    with seeds.global_seed(seeds.derive(plan.seed, member, "weights")):
-        network = plan.network()
-    if not isinstance(network, nn.Module):
-        raise InvalidArgument("network", network, "a factory that returns an nn.Module")
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise InvalidArgument("network", type(network).__name__, "one that has weights to train")
-    if plan.initial is not None:
-        try:
-            network.load_state_dict(plan.initial[member])
-        except RuntimeError as error:
-            raise InvalidArgument("initial", f"member {member}", "weights of this network", str(error)) from error
-    return network
 
 
 def _copied(value: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from mixupmp.errors import MixupMPError
-from mixupmp.fit.job import Every, Finished, Job
+from mixupmp.fit.job import Every, Finished, Job, Order
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.run_folder import RunFolder
 from mixupmp.fit.stored_plan import store
-
+from mixupmp.fit.threads import cores
 
 # glibc hands a block of this size to the system when it is freed, and takes it back page by page at the next step:
 # up to a seventh of a Wide-ResNet's time. A worker keeps what it had until its member is done. Read by glibc when a
@@ -49,10 +49,10 @@ class Worker:
         )
         theirs.close()
         self.connection: Any = Connection(ours.detach())
-        self.member: int | None = None
+        self.order: Order | None = None  # what it is doing
 
-    def ask(self, order: tuple[Any, ...]) -> None:
-        self.member = order[1]
+    def ask(self, order: Order) -> None:
+        self.order = order
         self.connection.send(order)
 
     def close(self) -> None:
@@ -70,40 +70,49 @@ def _dismiss() -> None:
         _idle.pop().close()
 
 
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run(job: Job) -> list[Finished]:
-    """Train the members, as many at a time as there are cores for."""
+    """Train the members one by one, as many at a time as there are cores for."""
+    return _run(job, [((member,), None) for member in job.members], job.plan.recipe.threads)
+
+
+def run_groups(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
+    """Train each group of members as one program, in a worker of its own."""
+    return _run(job, [(tuple(member for member in group if member in job.members), group) for group in groups], 1)
+
+
+def waiting(count: int) -> bool:
+    """Whether there are so many workers of one thread to which nothing more than an order has to be sent."""
+    return sum(worker.threads == 1 and worker.process.poll() is None for worker in _idle) >= count
+
+
+def _run(job: Job, pieces: list[tuple[tuple[int, ...], tuple[int, ...] | None]], threads: int) -> list[Finished]:
     with _workplace(job) as (folder, scratch):
-        plan = str(store(job.plan, scratch))
+        plan = store(job.plan, scratch)
         every = job.every if job.folder is not None else Every(None, None)  # nothing to come back to: no checkpoints
-        orders = [(plan, member, str(folder.path), every) for member in job.members]
-        team = _team(min(len(orders), max(1, cores() // job.plan.recipe.threads)), job.plan.recipe.threads)
+        orders = [Order(plan, members, folder.path, every, group) for members, group in pieces]
+        team = _team(min(len(orders), max(1, cores() // threads)), threads)
         try:
             _direct(job, folder, team, orders)
         finally:
             for worker in team:
-                if worker.member is None and worker.process.poll() is None:
+                if worker.order is None and worker.process.poll() is None:
                     _idle.append(worker)
                 else:  # dead, or in the middle of something: it cannot be used again
                     worker.close()
         return [_collect(folder, member) for member in job.members]
 
 
-def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[tuple[Any, ...]]) -> None:
+def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[Order]) -> None:
     """Hand out the orders and listen until all are done, or until everyone has stopped."""
-    waiting = list(orders)
+    unasked = list(orders)
     stopping = failure = None
     for worker in team:
-        worker.ask(waiting.pop(0))
-    while any(worker.member is not None for worker in team):
+        worker.ask(unasked.pop(0))
+    while any(worker.order is not None for worker in team):
         if stopping is None and job.stop():
             stopping = Interrupted()
             _tell_to_stop(team)
-        busy = {worker.connection: worker for worker in team if worker.member is not None}
+        busy = {worker.connection: worker for worker in team if worker.order is not None}
         for line in wait(busy, timeout=0.1):
             worker = busy[line]
             try:
@@ -114,8 +123,8 @@ def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[tuple[
             if problem is not None and failure is None:
                 failure = problem
                 _tell_to_stop(team)
-            if worker.member is None and waiting and stopping is None and failure is None:
-                worker.ask(waiting.pop(0))
+            if worker.order is None and unasked and stopping is None and failure is None:
+                worker.ask(unasked.pop(0))
     if failure or stopping:
         raise failure or stopping  # type: ignore[misc]
 
@@ -123,35 +132,31 @@ def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[tuple[
 def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]) -> Exception | None:
     """Act on what a worker said; an error to be raised when everyone has stopped."""
     kind, *rest = message
-    member = worker.member
-    if kind == "moved":
-        job.progress.moved(*rest)
+    if kind in ("moved", "recorded", "say"):
+        getattr(job.progress, kind)(*rest)
         return None
-    if kind == "recorded":
-        job.progress.recorded(*rest)
-        return None
-    if kind == "say":
-        job.progress.say(*rest)
-        return None
-    worker.member = None
     if kind == "finished":
         summary = folder.summary(rest[0])
         assert summary is not None
         job.progress.finished(summary)
-    elif kind == "failed":
+        return None
+    assert worker.order is not None
+    whose = "member " + ", ".join(map(str, worker.order.members))
+    worker.order = None
+    if kind == "failed":
         return rest[0]
-    elif kind == "crashed":
-        return WorkerFailed(f"the worker that trained member {member} met an error:\n{rest[0]}")
-    elif kind == "died":
+    if kind == "crashed":
+        return WorkerFailed(f"the worker that trained {whose} met an error:\n{rest[0]}")
+    if kind == "died":
         code = worker.process.wait()
         cause = " (killed by signal 9: most often for lack of memory)" if code == -9 else ""
-        return WorkerFailed(f"the worker that trained member {member} died with exit code {code}{cause}.")
-    return None
+        return WorkerFailed(f"the worker that trained {whose} died with exit code {code}{cause}.")
+    return None  # done, or interrupted
 
 
 def _tell_to_stop(team: list[Worker]) -> None:
     for worker in team:
-        if worker.member is not None:
+        if worker.order is not None:
             with contextlib.suppress(OSError):  # one that is dead is heard of next
                 worker.connection.send("stop")
 

@@ -21,6 +21,10 @@ from mixupmp.errors import InvalidArgument
 from mixupmp.fit.plan import Plan
 
 
+class CannotBeSent(InvalidArgument):
+    """Something of a plan cannot be pickled, not even by value."""
+
+
 def store(plan: Plan, folder: Path) -> Path:
     """Write a plan for workers; returns the file they are to be given."""
     if isinstance(plan.train, Rows):
@@ -35,9 +39,7 @@ def store(plan: Plan, folder: Path) -> Path:
         path.write_bytes(cloudpickle.dumps(plan))
     except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
         must = "one that can be sent to another process"
-        raise InvalidArgument(
-            "plan", plan.method.name, must, f"{error}. The engine 'inline' needs no other."
-        ) from error
+        raise CannotBeSent("plan", plan.method.name, must, f"{error}. The engine 'inline' needs no other.") from error
     return path
 
 

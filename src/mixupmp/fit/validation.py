@@ -56,6 +56,13 @@ def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
+def told(record: dict[str, Any], step: int) -> dict[str, Any]:
+    """What is told of an epoch. Its record is kept without the votes: they are to be compared while members train."""
+    news = {**record, "step": step}
+    record.pop("votes", None)
+    return news
+
+
 @contextmanager
 def _as_it_was(network: nn.Module) -> Iterator[None]:
     """A posterior freezes its networks; this one has to go on training."""

@@ -2,59 +2,67 @@
 
 For a network of linear layers and ReLU, calling an operation costs more than what it computes; doing all members in
 one call shares that cost, and writing the backward pass by hand leaves autograd's out. Members are dealt to one
-group for each core; a group is a thread with its own program, because two-thread OpenMP spins and collapses when
-anything else wants the cores. What a member computes does not depend on the group it is in.
+group for each core, because two-thread OpenMP spins and collapses when anything else wants the cores. A group is a
+thread with its own program; in a long fit, or where workers are waiting, it is a process, which need not share Python's
+lock. Whether the last bit of a product is rounded up can depend on how many matrices are multiplied at once, and on
+where in memory they lie, so a run keeps its groups: they are dealt from all its members and from the cores of the
+machine it was started on, and when it is gone on with, members that are finished keep their places, to no purpose.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mixupmp.errors import InvalidArgument
-from mixupmp.fit.group import Group
-from mixupmp.fit.job import Finished, Job, Keeper
+from mixupmp.fit import processes
+from mixupmp.fit.factory import build_network
+from mixupmp.fit.group import Group, unsuited
+from mixupmp.fit.job import Finished, Job, Keeper, State, members_held
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.plan import Plan
-from mixupmp.fit.processes import cores
-from mixupmp.fit.validation import judged
+from mixupmp.fit.stored_plan import CannotBeSent
+from mixupmp.fit.threads import cores
+from mixupmp.fit.validation import judged, told
 from mixupmp.loss import Categorical
 from mixupmp.posterior import Summary
 
+# Seconds of work (on one core) for which processes beat threads by more than it takes to send a plan to workers, and to
+# start them before that.
+WARM, COLD = 1.0, 15.0
+
 
 class VectorisedFit:
-    """All members, in one group for each core."""
+    """Groups of members, all of them at the same step; each group is trained by a thread.
 
-    def __init__(
-        self, plan: Plan, members: tuple[int, ...], saved: list[tuple[dict[str, Tensor], Any]] | None = None
-    ) -> None:
+    `saved` is the state of each member that is to go on. The others of its group are companions.
+    """
+
+    def __init__(self, plan: Plan, groups: list[tuple[int, ...]], saved: dict[int, State] | None = None) -> None:
         if plan.recipe.epochs_after_interpolation is not None:
             raise InvalidArgument(
                 "engine", "vectorised", "another engine for a recipe that stops each member by itself"
             )
-        self.plan, self.members = plan, members
+        # Member k of a group has its place there.
+        self.places = {m: (number, place) for number, group in enumerate(groups) for place, m in enumerate(group)}
+        self.plan, self.members = plan, tuple(sorted(self.places))
         self.step = 0
         self.seconds = 0.0
-        self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in members}
+        self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in self.members}
         self.news: list[dict[str, Any]] = []  # of epochs that have ended, until someone has taken it
         self.diverged_at: dict[int, int] = {}
-        count = min(cores(), len(members))
-        dealt = [tuple(range(start, len(members), count)) for start in range(count)]
-        states = None if saved is None else [tensors for tensors, _ in saved]
-        # Member k of the list is dealt to group k mod count, and has its place there.
-        self.places = {member: (number % count, number // count) for number, member in enumerate(members)}
-        self.groups = [
-            Group(plan, tuple(members[p] for p in places), None if states is None else [states[p] for p in places])
-            for places in dealt
-        ]
-        self.threads = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+        self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
+        self.threads = ThreadPoolExecutor(len(groups), initializer=torch.set_num_threads, initargs=(1,))
         if saved is not None:
-            self._restore([json.loads(text["fit"]) for _, text in saved])
+            self._restore({member: json.loads(text["fit"]) for member, (_, text) in saved.items()})
 
     @property
     def steps_an_epoch(self) -> int:
@@ -70,8 +78,7 @@ class VectorisedFit:
         steps = min(steps, self.total_steps - self.step)
         for records in self.threads.map(lambda group: self._advance(group, steps), self.groups):
             for member, record in records:
-                self.news.append({**record, "step": record["epoch"] * self.steps_an_epoch})
-                record.pop("votes", None)
+                self.news.append(told(record, record["epoch"] * self.steps_an_epoch))
                 self.history[member].append(record)
         self.step += steps
         self.seconds += time.perf_counter() - started
@@ -112,7 +119,7 @@ class VectorisedFit:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(members, rows, outputs) for scaled inputs, in the members' order."""
         parts = list(self.threads.map(lambda group: group.outputs(inputs), self.groups))
-        return torch.stack([parts[group][place] for group, place in self.places.values()])
+        return torch.stack([parts[group][place] for group, place in (self.places[m] for m in self.members)])
 
     def weights(self, member: int) -> dict[str, Tensor]:
         group, place = self.places[member]
@@ -125,10 +132,9 @@ class VectorisedFit:
                 "diverged_at": self.diverged_at.get(member)}  # fmt: skip
         return self.groups[group].state(place), {"fit": json.dumps(text)}
 
-    def _restore(self, texts: list[dict[str, Any]]) -> None:
-        self.step, self.seconds = texts[0]["step"], texts[0]["seconds"]
-        for member, text in zip(self.members, texts, strict=True):
-            self.history[member] = text["history"]
+    def _restore(self, texts: dict[int, dict[str, Any]]) -> None:
+        for member, text in texts.items():
+            self.step, self.seconds, self.history[member] = text["step"], text["seconds"], text["history"]
             if text["diverged_at"] is not None:
                 self.diverged_at[member] = text["diverged_at"]
 
@@ -147,31 +153,73 @@ class VectorisedFit:
 
 
 def run(job: Job) -> list[Finished]:
-    """Train the job's members together, in slices short enough to show progress, to checkpoint and to be stopped."""
+    """Train the job's members, in worker processes if that is worth it, and in threads of this one otherwise."""
+    groups = [group for group in dealt(job.everyone, job.cores) if not set(group).isdisjoint(job.members)]
+    enough = WARM if processes.waiting(len(groups)) else COLD
+    if min(len(groups), cores()) > 1 and unsuited(job.plan) is None and _seconds(job.plan, len(job.members)) > enough:
+        with contextlib.suppress(CannotBeSent):  # here it can be trained as well
+            return processes.run_groups(job, groups)
+    return train(job, groups)
+
+
+def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
+    """Train the job's members here, in slices short enough to show progress, to checkpoint and to be stopped."""
     before = torch.get_num_threads()
-    fit = VectorisedFit(job.plan, job.members, _saved(job))
-    try:
-        with Keeper(job) as keeper:
-            _go_on(job, fit, keeper)
-        return [_finished(job, fit, member, accuracy) for member, accuracy in fit.accuracies().items()]
-    finally:
-        fit.close()
-        torch.set_num_threads(before)  # the groups' threads pin theirs, which is a default for new threads
+    finished = []
+    with members_held(job.folder, job.members):
+        for abreast, saved in _starts(job, groups):
+            fit = VectorisedFit(job.plan, abreast, saved)
+            try:
+                with Keeper(job) as keeper:
+                    _go_on(job, fit, keeper)
+                accuracies = fit.accuracies()
+                finished += [_finished(job, fit, member, accuracies[member]) for member in _wanted(job, fit)]
+            finally:
+                fit.close()
+                torch.set_num_threads(before)  # the groups' threads pin theirs, which is a default for new threads
+    return finished
+
+
+def dealt(members: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+    """Groups of about the same size, at most `count`."""
+    return [members[start::count] for start in range(min(count, len(members)))]
+
+
+def _wanted(job: Job, fit: VectorisedFit) -> list[int]:
+    """The members that are not companions."""
+    return [member for member in fit.members if member in job.members]
+
+
+def _states(group: tuple[int, ...], saved: dict[int, State]) -> list[dict[str, Tensor]]:
+    """The saved tensors of a group's members; for one that is finished, those of another, to fill its place."""
+    someone = next(saved[member] for member in group if member in saved)
+    return [saved.get(member, someone)[0] for member in group]
+
+
+def _seconds(plan: Plan, members: int) -> float:
+    """About how long the members take on one core: the arithmetic, and what each step costs besides."""
+    rows = len(plan.seen().source)
+    steps = plan.recipe.epochs * ceil(rows / (plan.recipe.batch_size or rows))
+    used = plan.recipe.epochs * rows * (1 if plan.method.predictive.ratio == 0 else 2)
+    weights = sum(parameter.numel() for parameter in build_network(plan, 0).parameters())
+    return 6 * members * weights * used / 4e10 + steps * 3e-4
 
 
 def _go_on(job: Job, fit: VectorisedFit, keeper: Keeper) -> None:
     """Slice by slice to the end."""
-    while fit.step < fit.total_steps and len(fit.diverged_at) < len(job.members):
+    wanted = _wanted(job, fit)
+    while fit.step < fit.total_steps and not fit.diverged_at.keys() >= set(wanted):
         fit.advance(_slice(job, fit))
-        for member in job.members:
+        for member in wanted:
             job.progress.moved(member, fit.step, fit.total_steps, _last_loss(fit, member))
         for record in fit.news:
-            job.progress.recorded(record)
+            if record["member"] in wanted:
+                job.progress.recorded(record)
         fit.news.clear()
         stop = job.stop()
         due = keeper.due(fit.step, fit.steps_an_epoch) and fit.step < fit.total_steps
         if job.folder is not None and (stop or due):
-            keeper.save(job.folder, fit.step, {member: fit.state(member) for member in job.members})
+            keeper.save(job.folder, fit.step, {member: fit.state(member) for member in wanted})
         if stop:
             keeper.written()
             raise Interrupted
@@ -186,16 +234,26 @@ def _slice(job: Job, fit: VectorisedFit) -> int:
     return epochs * fit.steps_an_epoch
 
 
-def _saved(job: Job) -> list[tuple[dict[str, Tensor], Any]] | None:
-    """The newest checkpoint that all members have: a kill may have come between two of them."""
+def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tuple[int, ...]], dict[int, State] | None]]:
+    """Groups that can go on abreast, and from what: from the newest checkpoint that all have, if there is one.
+
+    A kill may have come between writing two of them; and groups that were in processes of their own can be at
+    different steps, so that they go on one after the other.
+    """
     if job.folder is None:
-        return None
-    stores = [job.folder.checkpoints(member) for member in job.members]
-    common = set.intersection(*(set(store.steps()) for store in stores))
-    if not common:
-        return None
-    saved = [store.read(max(common)) for store in stores]
-    return [state for state in saved if state is not None]
+        yield groups, None
+        return
+    stores = {member: job.folder.checkpoints(member) for member in job.members}
+    steps = {member: set(store.steps()) for member, store in stores.items()}
+    own = {group: set.intersection(*(steps[m] for m in group if m in steps)) for group in groups}
+    common = set.intersection(*own.values())
+    starts: dict[int, list[tuple[int, ...]]] = {}
+    for group in groups:
+        starts.setdefault(max(common or own[group], default=0), []).append(group)
+    for step, abreast in starts.items():
+        members = [m for group in abreast for m in group if m in stores] if step else []
+        saved = {member: state for member in members if (state := stores[member].read(step)) is not None}
+        yield abreast, saved or None
 
 
 def _last_loss(fit: VectorisedFit, member: int) -> float:

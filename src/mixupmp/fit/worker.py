@@ -12,11 +12,11 @@ import os
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from mixupmp.errors import MixupMPError
-from mixupmp.fit.job import Every, Job, Record, fit_member
+from mixupmp.fit import inline, vectorised
+from mixupmp.fit.job import Job, Order, Record
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.run_folder import RunFolder
 from mixupmp.fit.stored_plan import fetch
@@ -54,13 +54,14 @@ def serve(connection: Connection) -> None:
     reporter = Reporter(connection)
     while True:
         try:
-            order = connection.recv()
+            order: Order | str = connection.recv()
         except (EOFError, ConnectionError):
             return
-        if order == "stop":  # it came when the member it was meant for had just finished
+        if isinstance(order, str):  # a "stop" that came when what it was meant for had just ended
             continue
         try:
-            _train(reporter, *order)
+            _train(reporter, order)
+            connection.send(("done",))
         except Interrupted:
             connection.send(("interrupted",))
         except MixupMPError as error:
@@ -70,8 +71,12 @@ def serve(connection: Connection) -> None:
         _give_memory_back()
 
 
-def _train(reporter: Reporter, plan: str, member: int, folder: str, every: Every) -> None:
-    fit_member(Job(fetch(Path(plan)), (member,), RunFolder(folder), every, reporter, reporter.stop), member)
+def _train(reporter: Reporter, order: Order) -> None:
+    job = Job(fetch(order.plan), order.members, RunFolder(order.folder), order.every, reporter, reporter.stop)
+    if order.group is None:
+        inline.run(job)
+    else:
+        vectorised.train(job, [order.group])
 
 
 def _give_memory_back() -> None:

@@ -19,7 +19,8 @@ from torch import Tensor
 from mixupmp import seeds
 from mixupmp.data.clusters import LIMIT
 from mixupmp.fit.plan import Plan
-from mixupmp.fit.vectorised import VectorisedFit
+from mixupmp.fit.threads import cores
+from mixupmp.fit.vectorised import VectorisedFit, dealt
 from mixupmp.metrics import gini
 from mixupmp.playground.scene import Scene
 from mixupmp.predictive import simulate
@@ -33,7 +34,7 @@ def frames(scene: Scene, stopped: Callable[[], bool] = lambda: False) -> Iterato
     """Train the scene's members and tell how it goes; ends when the recipe does, or when it is stopped."""
     plan = scene.plan()
     opening = {"snippet": scene.snippet(), "seen": seen(plan), "future": future(plan), "side": SIDE, "limit": LIMIT}
-    fit = VectorisedFit(plan, tuple(range(scene.members)))
+    fit = VectorisedFit(plan, dealt(tuple(range(scene.members)), cores()))
     try:
         grid = cells()
         inputs = plan.train.inputs  # type: ignore[union-attr]

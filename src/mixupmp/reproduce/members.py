@@ -19,8 +19,8 @@ from typing import Any
 from torch import Tensor
 
 from mixupmp.fit import RunFolder
+from mixupmp.fit.factory import build_network
 from mixupmp.fit.group import unsuited, vectorisable
-from mixupmp.fit.member import build_network
 from mixupmp.fit.plan import Plan
 from mixupmp.methods import Method
 from mixupmp.posterior import Posterior, Summary
