@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lookalikes import Doubling, Tempered, hooked
 from mixupmp.data.rows import Standardise
 from mixupmp.loss import Categorical
 from mixupmp.networks import CNN, MLP
@@ -23,27 +24,9 @@ from mixupmp.posterior import (
 from small_posteriors import TASK, dropped, ensemble, inputs_of, seeded
 
 
-class Tempered(nn.Sequential):
-    """A sequence with a forward pass of its own."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) / 3
-
-
-class Doubling(nn.Linear):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return 2 * super().forward(inputs)
-
-
 class TemperedCNN(CNN):
     def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs) / 3
-
-
-def hooked() -> nn.Module:
-    network = MLP(4, 3)
-    network[1].register_forward_hook(lambda module, inputs, output: output.abs() + 1)
-    return network
 
 
 LOOKALIKES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

@@ -87,9 +87,12 @@ class Seen:
         for rows in self.source.batches(chunks):
             yield self.batch(rows, kernel, generator)
 
-    def batch(self, rows: Rows, kernel: Kernel, generator: Generator, spare: int = 0) -> Batch:
-        """`spare` leaves room behind the inputs for as many more rows."""
-        inputs = self.standardise(kernel(rows.inputs, generator), spare)
+    def batch(self, rows: Rows, kernel: Kernel, generator: Generator) -> Batch:
+        """These rows: augmented, scaled, with their targets and weights."""
+        return self.labelled(self.standardise(kernel(rows.inputs, generator)), rows)
+
+    def labelled(self, inputs: Tensor, rows: Rows) -> Batch:
+        """Inputs that were made of these rows, with the rows' targets and weights."""
         weights = torch.ones(len(rows), device=inputs.device) if rows.weights is None else rows.weights.float()
         return Batch(inputs, self.likelihood.encode(rows.labels), weights)
 
@@ -139,8 +142,9 @@ class Streamed:
             return concatenate(seen.reweighted(for_seen), base.sample(seen, count, generator).reweighted(for_pseudo))
         # Both parts of the inputs are written where they belong: putting them together afterwards would double the
         # memory traffic, which is most of what augmentation costs.
-        seen = self.seen.batch(rows, kernel, generator, spare=count)
-        everything = seen.inputs.as_strided((len(rows) + count, *seen.inputs.shape[1:]), seen.inputs.stride())
+        augmented = kernel(rows.inputs, generator)
+        everything = torch.empty(len(rows) + count, *augmented.shape[1:], device=augmented.device)
+        seen = self.seen.labelled(self.seen.standardise(augmented, out=everything[: len(rows)]), rows)
         pseudo = base.sample(seen, count, generator, into=everything[len(rows) :])
         targets = torch.cat([seen.targets, pseudo.targets])
         return Batch(everything, targets, torch.cat([seen.weights * for_seen, pseudo.weights * for_pseudo]))

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
+from lookalikes import Doubling, Tempered, hooked
 from mixupmp.augment import Compose, identity
 from mixupmp.base_measures import ClassAdjustedMixup
 from mixupmp.data.rows import Dataset, Rows, Standardise
@@ -28,27 +29,11 @@ from small_data import small_images, small_table
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
 
 
-class Tempered(nn.Sequential):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) / 3
-
-
-class Doubling(nn.Linear):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return 2 * super().forward(inputs)
-
-
 class Named(nn.Sequential):
     """Nothing but a name for a sequence."""
 
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-
-
-def hooked() -> nn.Module:
-    network = MLP(4, 3)
-    network[1].register_forward_hook(lambda module, inputs, output: output.abs() + 1)
-    return network
 
 
 def frozen() -> nn.Module:

@@ -88,11 +88,10 @@ class Standardise:
         positive = all(d > 0 and math.isfinite(d) for d in self.deviation)
         check(positive, "deviation", self.deviation, "positive and finite everywhere")
 
-    def __call__(self, inputs: Tensor, spare: int = 0) -> Tensor:
-        """A scaled copy; `spare` leaves room behind it, in the same memory, for as many more rows."""
+    def __call__(self, inputs: Tensor, out: Tensor | None = None) -> Tensor:
+        """A scaled copy, written into `out` if there is one."""
         scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
-        room = torch.empty(len(inputs) + spare, *inputs.shape[1:], device=inputs.device)
-        result = room[: len(inputs)].copy_(inputs)
+        result = (torch.empty(inputs.shape, device=inputs.device) if out is None else out).copy_(inputs)
         if not self.mean:
             return result.mul_(scale) if scale != 1 else result
         expected = f"{len(self.mean)} channels or columns on axis 1, as this Standardise has means"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -34,7 +35,7 @@ from mixupmp.selection import Search, Selection, select
 BLOCK_ROWS = 256
 
 
-class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
+class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     """Parameters every estimator here has. Subclasses say which method, and read labels their own way."""
 
     network: Any
@@ -48,9 +49,9 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
     posterior_: Posterior
     layout_: Layout
 
+    @abstractmethod
     def _method(self) -> tuple[Method, Search | None]:
         """The method, and the search for its ratio and alpha where they are to be chosen."""
-        raise NotImplementedError
 
     def _fit_posterior(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ class NotCalibrated(MixupMPError, ValueError):
     """A promise was asked for that needs held-out rows, and none were given."""
 
 
-class BeyondProtocol:
+class BeyondProtocol(ABC):
     """Methods of every classifier here that scikit-learn has no name for."""
 
     classes_: NDArray[Any]
@@ -143,8 +144,9 @@ class BeyondProtocol:
             return pooled
         return self.calibrator_(pooled)
 
+    @abstractmethod
     def _labelled(self, X: Any, y: Any) -> Rows:
-        raise NotImplementedError
+        """The user's rows and labels, as this classifier encodes them."""
 
 
 def _shared(rows: Rows, kept: float) -> tuple[Rows, Rows]:
