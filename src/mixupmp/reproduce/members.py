@@ -28,7 +28,7 @@ from mixupmp.predictive import Predictive
 from mixupmp.samplers import Ensemble
 from mixupmp.weights import Expected
 
-CACHE_FORMAT = 3  # to be raised when the same configuration comes to give other weights
+CACHE_FORMAT = 4  # to be raised when the same configuration comes to give other weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -144,7 +144,7 @@ class Study:
             "run.json",
             {
                 "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}",
-                "called_as": " ".join(sys.argv),
+                "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "seconds": round(time.time() - started, 1),
                 "seeds": list(seeds),
