@@ -53,8 +53,11 @@ def draw(study: Study, evaluated: Evaluated, setting: Setting) -> None:
         for place, (label, _) in enumerate(found):
             axis.errorbar(means[place], place, xerr=errors[place], fmt="o", color=colour_of(label), markersize=5)
     over, under = ([100 * summary[name].mean for _, summary in found] for name in ("oe", "ue"))
-    axes[2].barh(labels, over, color=COLOURS["Mixup Ensemble"], label="over-confidence (OE)")
-    axes[2].barh(labels, under, left=over, color=COLOURS["DE"], label="under-confidence (UE)")
+    # By number: naming the places while drawing would have the other axes forget how long their error bars are.
+    places = range(len(found))
+    axes[2].barh(places, over, color=COLOURS["Mixup Ensemble"], label="over-confidence (OE)")
+    axes[2].barh(places, under, left=over, color=COLOURS["DE"], label="under-confidence (UE)")
+    axes[2].set_yticks(places, labels)
     axes[2].legend(fontsize=7)
     for axis, title in zip(axes, ("ACC (%)", "NLL", "ECE (%) = OE + UE"), strict=True):
         axis.set_title(title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,21 @@ def test_a_file_of_the_users_is_run_by_its_path(tmp_path: Path, study):
 def test_a_dataset_that_an_experiment_does_not_have_is_refused(study):
     with pytest.raises(UnknownName, match="comparison at scale smoke"):
         experiment_named("comparison").run(study("comparison"), ["cifar1000"])
+
+
+def test_error_bars_of_the_comparison_stay_within_the_picture(monkeypatch: pytest.MonkeyPatch):
+    comparison = experiment_named("comparison").load()
+    kept = []
+    monkeypatch.setattr(comparison, "save", lambda figure, folder, name: kept.append(figure))
+    others = {"nll": 1.0, "oe": 0.1, "ue": 0.1}
+    evaluated = [
+        (SimpleNamespace(label="DE"), [{"acc": 0.3, **others}, {"acc": 0.5, **others}]),
+        (SimpleNamespace(label="NN"), [{"acc": 0.4, **others}, {"acc": 0.41, **others}]),
+    ]
+    comparison.draw(SimpleNamespace(folder=None), evaluated, SimpleNamespace(name="made up"))
+    low, high = kept[0].axes[0].get_xlim()
+    assert low < 40 - 2 * 10  # the deep ensemble's mean, less two standard errors
+    assert high > 40 + 2 * 10
 
 
 @pytest.fixture(scope="module")
