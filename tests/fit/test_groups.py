@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 import torch
 from runs import hashes
+from torch import nn
 
 from mixupmp import Every, Recipe, fit, mixup_mp, plan_for
 from mixupmp.data import load
-from mixupmp.fit import FitInterrupted, processes, vectorised
+from mixupmp.fit import FitInterrupted, RunFolder, processes, vectorised
 from mixupmp.fit.job import Quiet
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.processes import WorkerFailed
 from mixupmp.fit.stored_plan import CannotBeSent, store
-from mixupmp.fit.vectorised import dealt
+from mixupmp.fit.vectorised import VectorisedFit, dealt
+from mixupmp.networks import MLP
 
 RECIPE = Recipe(epochs=300, batch_size=None, learning_rate=0.05)
 
@@ -178,3 +180,49 @@ def test_a_killed_worker_is_named_by_its_members(plan: Plan, tmp_path: Path, mon
     monkeypatch.setattr(processes.Worker, "ask", remembered)
     with pytest.raises(WorkerFailed, match=r"member (0, 2|1, 3) died with exit code -9"):
         fit(plan, engine="vectorised", run=tmp_path / "run", progress=KillsAWorker())
+
+
+def test_members_come_in_the_order_they_were_asked_for(plan: Plan) -> None:
+    posterior = fit(plan, engine="vectorised", members=(2, 0))
+    assert [summary.member for summary in posterior.summaries] == [2, 0]
+
+
+def test_checkpoints_beyond_the_common_start_give_way(plan: Plan, whole: Path, tmp_path: Path) -> None:
+    """A member that was ahead of its group starts again with it; what is written then must not be taken for old."""
+    folder = tmp_path / "run"
+    every = Every(epochs=10)
+    with pytest.raises(FitInterrupted):
+        fit(plan, engine="vectorised", run=folder, members=(0,), every=every, progress=Stop(0, 200))
+    for _ in range(2):
+        progress = Stop(2, 60)
+        with pytest.raises(FitInterrupted):
+            fit(plan, engine="vectorised", run=folder, resume=True, every=every, progress=progress)
+        steps = RunFolder(folder).checkpoints(0).steps()
+        assert steps == RunFolder(folder).checkpoints(2).steps()
+        assert len(set(steps)) == 2
+    fit(plan, engine="vectorised", run=folder, resume=True)
+    assert hashes(folder) == hashes(whole)
+
+
+def test_finishing_some_members_keeps_the_checkpoints_of_others(plan: Plan, tmp_path: Path) -> None:
+    interrupted(plan, tmp_path / "run", 0, 40)
+    before = RunFolder(tmp_path / "run").checkpoints(0).steps()
+    fit(plan, engine="vectorised", run=tmp_path / "run", resume=True, members=(1,))
+    assert RunFolder(tmp_path / "run").checkpoints(0).steps() == before != []
+
+
+def test_groups_are_made_on_the_one_thread_they_are_trained_on() -> None:
+    """What is drawn for a future has other last bits on two threads, and a worker has one."""
+    threads = []
+
+    def factory() -> nn.Module:
+        threads.append(torch.get_num_threads())
+        return MLP(2, 5)
+
+    made = plan_for(load("clusters"), mixup_mp(1.0, 1.0, 2), factory, RECIPE)
+    torch.set_num_threads(2)
+    try:
+        VectorisedFit(made, [(0,), (1,)]).close()
+    finally:
+        torch.set_num_threads(1)
+    assert threads == [1, 1]

@@ -32,9 +32,18 @@ class Checkpoints:
         content = save(tensors, text)
         path = self.folder / f"{step:012d}-{hashlib.sha256(content).hexdigest()[:_HASH]}.safetensors"
         write_atomically(path, content)
+        for other in self.paths():
+            if _step(other) == step and other != path:  # of the same step: damaged, or of a fit that was begun again
+                other.unlink()
         for old in self.paths()[:-KEPT]:
             old.unlink()
         return path
+
+    def forget_after(self, step: int) -> None:
+        """Remove those of later steps: the fit goes on from this one."""
+        for path in self.paths():
+            if _step(path) > step:
+                path.unlink()
 
     def paths(self) -> list[Path]:
         """The checkpoints there are, oldest first, whole or not."""
@@ -42,12 +51,12 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps of the whole checkpoints, oldest first."""
-        return [int(path.name.split("-")[0]) for path in self.paths() if _whole(path)]
+        return [_step(path) for path in self.paths() if _whole(path)]
 
     def read(self, step: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]] | None:
         """The newest whole checkpoint (or that of this step), or None. A damaged one is passed over."""
         for path in reversed(self.paths()):
-            if step is not None and int(path.name.split("-")[0]) != step:
+            if step is not None and _step(path) != step:
                 continue
             if _whole(path):
                 with safe_open(path, "pt") as file:
@@ -60,6 +69,10 @@ class Checkpoints:
             for path in self.folder.iterdir():
                 path.unlink()
             self.folder.rmdir()
+
+
+def _step(path: Path) -> int:
+    return int(path.name.split("-")[0])
 
 
 def _whole(path: Path) -> bool:

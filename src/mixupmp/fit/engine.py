@@ -20,8 +20,8 @@ def choose_engine(plan: Plan, members: int) -> str:
     """The engine that suits: decided by rule where it changes bits, and by a short measurement where it does not.
 
     A fully connected network trains all members in one program, also where there is one, so that how it is computed
-    does not depend on how many there are. Other networks on a CPU go to worker processes if there is more than a few seconds of work;
-    a GPU is used by one member after another.
+    does not depend on how many there are. Other networks on a CPU go to worker processes if there is more than a few
+    seconds of work; a GPU is used by one member after another.
     """
     alike = unsuited(plan) is None and vectorisable(build_network(plan, 0), plan.task.input_shape)
     if plan.device == "cpu" and alike:

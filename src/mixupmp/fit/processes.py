@@ -8,7 +8,9 @@ import os
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -19,13 +21,23 @@ from mixupmp.errors import MixupMPError
 from mixupmp.fit.job import Every, Finished, Job, Order
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.run_folder import RunFolder
-from mixupmp.fit.stored_plan import store
+from mixupmp.fit.stored_plan import CannotBeSent, store
 from mixupmp.fit.threads import cores
 
-# glibc hands a block of this size to the system when it is freed, and takes it back page by page at the next step:
-# up to a seventh of a Wide-ResNet's time. A worker keeps what it had until its member is done. Read by glibc when a
-# process starts; other allocators have no use for them.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
+
+def _keep_memory() -> dict[str, str]:
+    """What tells glibc, when a process starts, to keep memory that is freed until the member is done.
+
+    A freed block of some megabytes goes back to the system otherwise, and is taken again page by page at the next step:
+    up to a seventh of a Wide-ResNet's time. Older versions refuse so high a threshold and are slower with the other
+    setting alone; other libraries have no use for either.
+    """
+    name, _, version = (
+        (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ") if hasattr(os, "confstr") else ("", "", "")
+    )
+    if name != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < (2, 36):
+        return {}
+    return {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
 class WorkerFailed(MixupMPError, RuntimeError):
@@ -39,7 +51,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         self.threads = threads
         own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
-        environment = {**KEEP_MEMORY, **os.environ, **own}
+        environment = {**_keep_memory(), **os.environ, **own}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mixupmp.fit.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -50,10 +62,17 @@ class Worker:
         theirs.close()
         self.connection: Any = Connection(ours.detach())
         self.order: Order | None = None  # what it is doing
+        self.started, self.surroundings = time.time(), _surroundings()
 
     def ask(self, order: Order) -> None:
         self.order = order
         self.connection.send(order)
+
+    def fits(self, threads: int) -> bool:
+        """Whether it is as a new one would be: it has imported nothing that was changed since, from nowhere else."""
+        if self.threads != threads or self.process.poll() is not None:
+            return False
+        return self.surroundings == _surroundings() and _edited() < self.started
 
     def close(self) -> None:
         self.connection.close()
@@ -82,14 +101,30 @@ def run_groups(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
 
 def waiting(count: int) -> bool:
     """Whether there are so many workers of one thread to which nothing more than an order has to be sent."""
-    return sum(worker.threads == 1 and worker.process.poll() is None for worker in _idle) >= count
+    return sum(worker.fits(threads=1) for worker in _idle) >= count
+
+
+def _surroundings() -> tuple[str, ...]:
+    """Where a process started now would find modules, and files by their relative names."""
+    try:
+        return (*sys.path, os.getcwd())
+    except FileNotFoundError:  # the folder is gone
+        return (*sys.path, "")
+
+
+def _edited() -> float:
+    """When the latest change was made to a module that is not installed but the user's own."""
+    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    own = [file for file in files if isinstance(file, str) and not file.startswith(installed)]
+    return max((os.path.getmtime(file) for file in own if os.path.exists(file)), default=0.0)
 
 
 def _run(job: Job, pieces: list[tuple[tuple[int, ...], tuple[int, ...] | None]], threads: int) -> list[Finished]:
     with _workplace(job) as (folder, scratch):
         plan = store(job.plan, scratch)
         every = job.every if job.folder is not None else Every(None, None)  # nothing to come back to: no checkpoints
-        orders = [Order(plan, members, folder.path, every, group) for members, group in pieces]
+        orders = [Order(plan, members, folder.path.resolve(), every, group) for members, group in pieces]
         team = _team(min(len(orders), max(1, cores() // threads)), threads)
         try:
             _direct(job, folder, team, orders)
@@ -145,6 +180,9 @@ def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]
     worker.order = None
     if kind == "failed":
         return rest[0]
+    if kind == "unreadable":
+        must = "one that another process can read"
+        return CannotBeSent("plan", job.plan.method.name, must, f"{rest[0]} The engine 'inline' needs no other.")
     if kind == "crashed":
         return WorkerFailed(f"the worker that trained {whose} met an error:\n{rest[0]}")
     if kind == "died":
@@ -162,9 +200,12 @@ def _tell_to_stop(team: list[Worker]) -> None:
 
 
 def _team(count: int, threads: int) -> list[Worker]:
-    team = [worker for worker in _idle if worker.threads == threads and worker.process.poll() is None][:count]
+    team = [worker for worker in _idle if worker.fits(threads)][:count]
     for worker in team:
         _idle.remove(worker)
+    for worker in [worker for worker in _idle if not worker.fits(worker.threads)]:
+        _idle.remove(worker)
+        worker.close()
     return team + [Worker(threads) for _ in range(count - len(team))]
 
 

@@ -116,7 +116,9 @@ class RunFolder:
             write_atomically(self.path / "posterior.safetensors", save({k: v.contiguous() for k, v in tensors.items()}))
         lines = [json.dumps(record) for summary in summaries for record in summary.history]
         write_atomically(self.path / "metrics.jsonl", ("\n".join(lines) + "\n").encode() if lines else b"")
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        checkpoints = self.path / "checkpoints"
+        if not any(entry.is_dir() for entry in checkpoints.glob("*")):  # of members that are still to be finished
+            shutil.rmtree(checkpoints, ignore_errors=True)
         self._write_card()
         write_manifest(self.path)
 

@@ -30,7 +30,7 @@ from mixupmp.fit.job import Finished, Job, Keeper, State, members_held
 from mixupmp.fit.member import Interrupted
 from mixupmp.fit.plan import Plan
 from mixupmp.fit.stored_plan import CannotBeSent
-from mixupmp.fit.threads import cores
+from mixupmp.fit.threads import cores, pinned_threads
 from mixupmp.fit.validation import judged, told
 from mixupmp.loss import Categorical
 from mixupmp.posterior import Summary
@@ -59,7 +59,8 @@ class VectorisedFit:
         self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in self.members}
         self.news: list[dict[str, Any]] = []  # of epochs that have ended, until someone has taken it
         self.diverged_at: dict[int, int] = {}
-        self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
+        with pinned_threads(1):  # as the groups' own threads: what is drawn for a future is part of the fit
+            self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
         self.threads = ThreadPoolExecutor(len(groups), initializer=torch.set_num_threads, initargs=(1,))
         if saved is not None:
             self._restore({member: json.loads(text["fit"]) for member, (_, text) in saved.items()})
@@ -165,7 +166,7 @@ def run(job: Job) -> list[Finished]:
 def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
     """Train the job's members here, in slices short enough to show progress, to checkpoint and to be stopped."""
     before = torch.get_num_threads()
-    finished = []
+    finished: dict[int, Finished] = {}
     with members_held(job.folder, job.members):
         for abreast, saved in _starts(job, groups):
             fit = VectorisedFit(job.plan, abreast, saved)
@@ -173,11 +174,11 @@ def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
                 with Keeper(job) as keeper:
                     _go_on(job, fit, keeper)
                 accuracies = fit.accuracies()
-                finished += [_finished(job, fit, member, accuracies[member]) for member in _wanted(job, fit)]
+                finished |= {member: _finished(job, fit, member, accuracies[member]) for member in _wanted(job, fit)}
             finally:
                 fit.close()
                 torch.set_num_threads(before)  # the groups' threads pin theirs, which is a default for new threads
-    return finished
+    return [finished[member] for member in job.members]
 
 
 def dealt(members: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
@@ -251,7 +252,11 @@ def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tupl
     for group in groups:
         starts.setdefault(max(common or own[group], default=0), []).append(group)
     for step, abreast in starts.items():
-        members = [m for group in abreast for m in group if m in stores] if step else []
+        members = [member for group in abreast for member in group if member in stores]
+        for member in members:
+            stores[member].forget_after(
+                step
+            )  # it would be taken for the newest, and what is written now for the oldest
         saved = {member: state for member in members if (state := stores[member].read(step)) is not None}
         yield abreast, saved or None
 

@@ -18,6 +18,7 @@ from mixupmp.errors import MixupMPError
 from mixupmp.fit import inline, vectorised
 from mixupmp.fit.job import Job, Order, Record
 from mixupmp.fit.member import Interrupted
+from mixupmp.fit.plan import Plan
 from mixupmp.fit.run_folder import RunFolder
 from mixupmp.fit.stored_plan import fetch
 from mixupmp.posterior import Summary
@@ -60,7 +61,12 @@ def serve(connection: Connection) -> None:
         if isinstance(order, str):  # a "stop" that came when what it was meant for had just ended
             continue
         try:
-            _train(reporter, order)
+            plan = fetch(order.plan)
+        except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything, or not be found here
+            connection.send(("unreadable", f"{type(error).__name__}: {error}."))
+            continue
+        try:
+            _train(reporter, order, plan)
             connection.send(("done",))
         except Interrupted:
             connection.send(("interrupted",))
@@ -71,8 +77,8 @@ def serve(connection: Connection) -> None:
         _give_memory_back()
 
 
-def _train(reporter: Reporter, order: Order) -> None:
-    job = Job(fetch(order.plan), order.members, RunFolder(order.folder), order.every, reporter, reporter.stop)
+def _train(reporter: Reporter, order: Order, plan: Plan) -> None:
+    job = Job(plan, order.members, RunFolder(order.folder), order.every, reporter, reporter.stop)
     if order.group is None:
         inline.run(job)
     else:
