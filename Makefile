@@ -35,7 +35,7 @@ demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in u
 	-apt-get install -y -qq chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null)
 
 test: $(VENV)/.dev lint /usr/bin/chromium  ## lint, types and the test suite
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
 	$(RUN) pytest -m slow
