@@ -117,7 +117,7 @@ def test_methods_lists_all_of_them() -> None:
     assert "stabilised-bootstrap" in mixupmp("methods").out
 
 
-@pytest.mark.parametrize("command", ["fit", "evaluate", "predict", "demo", "methods"])
+@pytest.mark.parametrize("command", ["fit", "evaluate", "predict", "demo", "methods", "corrupt"])
 def test_help_teaches_by_example(command: str) -> None:
     said = mixupmp(command, "--help")
     assert said.code == 0

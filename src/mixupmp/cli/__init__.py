@@ -14,7 +14,9 @@ from mixupmp.errors import MixupMPError
 from mixupmp.fit import FitInterrupted
 from mixupmp.version import __version__
 
-COMMANDS = ("demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground", "serve", "reproduce")
+COMMANDS = (
+    "demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground", "serve", "corrupt", "reproduce",
+)  # fmt: skip
 
 app = typer.Typer(
     name="mixupmp",

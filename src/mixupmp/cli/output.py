@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -46,7 +47,20 @@ def complain(text: str) -> None:
 
 def with_progress(blocks: Iterable[Any], total: int, label: str) -> Iterator[Any]:
     """The blocks, with a bar and the time that is left on a terminal's stderr."""
-    bar = Progress(
+    with _bar() as bar:
+        yield from bar.track(blocks, total=total, description=label)
+
+
+@contextmanager
+def progress_of(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """The same for work that calls back: each call is one more of `total`."""
+    with _bar() as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _bar() -> Progress:
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -56,5 +70,3 @@ def with_progress(blocks: Iterable[Any], total: int, label: str) -> Iterator[Any
         transient=True,
         disable=not sys.stderr.isatty(),
     )
-    with bar:
-        yield from bar.track(blocks, total=total, description=label)
