@@ -35,7 +35,7 @@ def test_a_contact_sheet_alone(tmp_path: Path) -> None:
         (("--data", "digits"), "--out must be a folder for the copy"),
         (("--data", "digits", "--sheet", "sheet.doc"), "path must be a .png"),
         (("--data", "cifar11", "--out", "x"), "cifar10"),
-        (("--data", "digits", "--out", "x", "--workers", "-1"), "workers must be at least 1"),
+        (("--data", "digits", "--out", "x", "--workers", "0"), "workers must be at least 1"),
     ],
 )
 def test_what_cannot_be_done_is_said(

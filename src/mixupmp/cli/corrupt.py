@@ -46,7 +46,9 @@ def command(
     lines = []
     if out is not None:
         with progress_of("corrupting", len(CORRUPTIONS)) as one_more:
-            write_corrupted(dataset, out, seed, workers or cores(), written=lambda name: one_more())
+            write_corrupted(
+                dataset, out, seed, cores() if workers is None else workers, written=lambda name: one_more()
+            )
         result["written"] = str(out)
         lines.append(f"{len(dataset.test):,} images under {len(CORRUPTIONS)} corruptions at 5 severities: {out}/")
     if sheet is not None:

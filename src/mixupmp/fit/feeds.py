@@ -116,18 +116,17 @@ class Shuffled:
             self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
         order = self.orders[done]  # (members, rows)
         seen = self._rows(order)
-        rows = order.shape[1]
         if self.future.predictive.ratio == 0:
             return _stacked(*seen)
         pseudo = self._blends(order)
-        count = pseudo[0].shape[2]
-        for_seen, for_pseudo = self.future.factors(rows, count)
-        pseudo[2].mul_(for_pseudo)
+        *_, weights = seen
+        *_, pseudo_weights = pseudo
+        for_seen, for_pseudo = self.future.factors(weights.shape[2], pseudo_weights.shape[2])
+        pseudo_weights.mul_(for_pseudo)
         if for_seen == 0:
             return _stacked(*pseudo)
-        seen[2].mul_(for_seen)
-        inputs, targets, weights = (torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True))
-        return _stacked(inputs, targets, weights)
+        weights.mul_(for_seen)
+        return _stacked(*(torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True)))
 
     def _rows(self, indices: Tensor) -> list[Tensor]:
         """Inputs, targets and weights of each member's rows."""

@@ -254,9 +254,8 @@ def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tupl
     for step, abreast in starts.items():
         members = [member for group in abreast for member in group if member in stores]
         for member in members:
-            stores[member].forget_after(
-                step
-            )  # it would be taken for the newest, and what is written now for the oldest
+            # Later ones would be taken for the newest, and what is written from here on be removed as older.
+            stores[member].forget_after(step)
         saved = {member: state for member in members if (state := stores[member].read(step)) is not None}
         yield abreast, saved or None
 
