@@ -13,11 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import Row, gemm_peak, interleaved, on_threads
 from benchmarks.usual import PlainCNN, mixup_member_epoch, with_blends
-from mixupmp import Dataset, Every, Recipe, Rows, Standardise, deep_ensemble, fit, mixup_mp, plan_for
+from mixupmp import Dataset, Every, Recipe, Rows, Standardize, deep_ensemble, mixup_mp, plan_for
+from mixupmp.core.recipe import paper_clusters
 from mixupmp.data import load
-from mixupmp.fit.processes import _idle
 from mixupmp.networks import named
-from mixupmp.recipe import paper_clusters
+from mixupmp.train.pool import _idle
+from mixupmp.train.run import fit
 
 
 def images(rows: int, shape: tuple[int, int, int]) -> Dataset:
@@ -25,7 +26,7 @@ def images(rows: int, shape: tuple[int, int, int]) -> Dataset:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(256, (rows, *shape), dtype=torch.uint8, generator=generator)
     labels = torch.randint(10, (rows,), generator=generator)
-    scaling = Standardise((0.2860,) * shape[0], (0.3530,) * shape[0])
+    scaling = Standardize((0.2860,) * shape[0], (0.3530,) * shape[0])
     return Dataset("random", Rows(inputs, labels), Rows(inputs[:10], labels[:10]), tuple("0123456789"), scaling)
 
 
@@ -37,11 +38,11 @@ def cnn_epoch(quick: bool) -> Iterator[Row]:
     data = images(6_000 if quick else 60_000, (1, 28, 28))
     plan = plan_for(data, mixup_mp(1.0, 1.0, 4), "cnn", ONE_EPOCH)
     network = PlainCNN()
-    optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
     threads = torch.get_num_threads()
 
     def usual() -> None:
-        mixup_member_epoch(data.train.inputs, data.train.labels, network, optimiser)
+        mixup_member_epoch(data.train.inputs, data.train.labels, network, optimizer)
 
     fit(dataclasses.replace(plan, train=data.train.take(torch.arange(256))), engine="processes")  # workers are up
     ours, theirs = interleaved(2 if quick else 3, lambda: fit(plan, engine="processes"), on_threads(2, usual))
@@ -76,19 +77,19 @@ def clusters(quick: bool) -> Iterator[Row]:
     plan = plan_for(data, mixup_mp(1.0, 1.0, 10), "mlp", recipe)
     inputs, targets = data.train.inputs, functional.one_hot(data.train.labels, 5).float()
     networks = [named("mlp", (2,), 5)() for _ in range(10)]
-    optimisers = [torch.optim.SGD(network.parameters(), 0.5) for network in networks]
+    optimizers = [torch.optim.SGD(network.parameters(), 0.5) for network in networks]
 
     def plain() -> None:
-        for network, optimiser in zip(networks, optimisers, strict=True):
+        for network, optimizer in zip(networks, optimizers, strict=True):
             for _ in range(steps):
                 rows, mixed = with_blends(inputs, targets)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 functional.cross_entropy(network(rows), mixed).backward()
-                optimiser.step()
+                optimizer.step()
 
     # As in a session that has fitted before: workers are waiting. A fit as short as this does not start them.
     fit(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, epochs=1)), engine="processes")
-    ours, theirs = interleaved(2 if quick else 3, lambda: fit(plan, engine="vectorised"), on_threads(1, plain))
+    ours, theirs = interleaved(2 if quick else 3, lambda: fit(plan, engine="vectorized"), on_threads(1, plain))
     yield Row(
         f"2-D figure: B=10, MLP, 870+870 rows, {steps} full-batch steps",
         "a plain loop over members, one thread", ours, theirs, "10x", at_least=10,
@@ -103,17 +104,17 @@ def wide_resnet(quick: bool) -> Iterator[Row]:
     recipe = dataclasses.replace(ONE_EPOCH, batch_size=64)
     plan = plan_for(data, mixup_mp(1.0, 1.0, 2), "wrn-16-2", recipe)
     networks = [named("wrn-16-2", (3, 32, 32), 10)() for _ in range(2)]
-    optimisers = [torch.optim.SGD(n.parameters(), 0.01, momentum=0.9, weight_decay=5e-4) for n in networks]
-    inputs = data.standardise(data.train.inputs)
+    optimizers = [torch.optim.SGD(n.parameters(), 0.01, momentum=0.9, weight_decay=5e-4) for n in networks]
+    inputs = data.standardize(data.train.inputs)
     targets = functional.one_hot(data.train.labels, 10).float()
 
     def plain() -> None:
-        for network, optimiser in zip(networks, optimisers, strict=True):
+        for network, optimizer in zip(networks, optimizers, strict=True):
             for rows, classes in zip(inputs.split(64), targets.split(64), strict=True):
                 blended, mixed = with_blends(rows, classes)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 functional.cross_entropy(network(blended), mixed).backward()
-                optimiser.step()
+                optimizer.step()
 
     ours, theirs = interleaved(2, lambda: fit(plan, engine="processes"), on_threads(2, plain))
     yield Row(

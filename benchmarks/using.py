@@ -11,14 +11,14 @@ from torch.nn import functional
 from benchmarks.timing import Row, interleaved, on_threads
 from benchmarks.training import images
 from benchmarks.usual import PlainCNN, per_image_augmented, with_blends
-from mixupmp import Categorical, Standardise, Task
-from mixupmp.augment import cifar_kernel
-from mixupmp.methods import mixup_mp
+from mixupmp import Categorical, Standardize, Task
+from mixupmp.core.kernels import cifar_kernel
+from mixupmp.core.methods import mixup_mp
+from mixupmp.core.posterior import EnsemblePosterior
+from mixupmp.core.predictive import Seen, simulate
+from mixupmp.core.source import InMemory
 from mixupmp.metrics import Scores
 from mixupmp.networks import named
-from mixupmp.posterior import EnsemblePosterior
-from mixupmp.predictive import Seen, simulate
-from mixupmp.source import InMemory
 
 
 def augmentation(quick: bool) -> Iterator[Row]:
@@ -27,7 +27,7 @@ def augmentation(quick: bool) -> Iterator[Row]:
     data = images(rows, (3, 32, 32))
     predictive = mixup_mp(1.0, 1.0, kernel=cifar_kernel()).predictive
     generator = torch.Generator().manual_seed(0)
-    future = simulate(predictive, Seen(InMemory(data.train), Categorical(10), data.standardise), None, generator)
+    future = simulate(predictive, Seen(InMemory(data.train), Categorical(10), data.standardize), None, generator)
     chunks = torch.randperm(rows).split(128)
     targets = functional.one_hot(data.train.labels, 10).float()
     few = 1_000  # of the slow rival; its time is per image
@@ -66,13 +66,13 @@ def _kornia(inputs: Tensor, targets: Tensor, chunks: tuple[Tensor, ...]) -> Call
 def prediction(quick: bool) -> Iterator[Row]:
     """B=4 CNNs on many images, and on one."""
     data = images(2_000 if quick else 10_000, (1, 28, 28))
-    task = Task(Categorical(10), data.standardise, (1, 28, 28))
+    task = Task(Categorical(10), data.standardize, (1, 28, 28))
     plain = [PlainCNN().eval() for _ in range(4)]
     networks = [named("cnn", (1, 28, 28), 10)() for _ in plain]
     for network, other in zip(networks, plain, strict=True):
         network.load_state_dict(other.state_dict())
     posterior = EnsemblePosterior(networks, task, 4)
-    usual = Standardise(data.standardise.mean, data.standardise.deviation)
+    usual = Standardize(data.standardize.mean, data.standardize.deviation)
 
     def loop(inputs: Tensor) -> Tensor:
         with torch.no_grad():

@@ -30,7 +30,7 @@ class PlainCNN(nn.Module):
 
 
 class PerImage(Dataset[tuple[Tensor, int]]):
-    """Images one by one: a PIL image, to a tensor, normalised, by the steps that torchvision's MNIST takes."""
+    """Images one by one: a PIL image, to a tensor, normalized, by the steps that torchvision's MNIST takes."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images[:, 0], labels
@@ -40,7 +40,7 @@ class PerImage(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image, label = Image.fromarray(self.images[index].numpy()), int(self.labels[index])
-        return normalised(to_tensor(image), (0.2860,), (0.3530,)), label
+        return normalized(to_tensor(image), (0.2860,), (0.3530,)), label
 
 
 def to_tensor(image: Image.Image) -> Tensor:
@@ -50,25 +50,25 @@ def to_tensor(image: Image.Image) -> Tensor:
     return values.permute(2, 0, 1).contiguous().to(torch.get_default_dtype()).div(255)
 
 
-def normalised(values: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
+def normalized(values: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
     """What torchvision's Normalize does."""
     values = values.clone()
-    centre = torch.as_tensor(mean, dtype=values.dtype, device=values.device)
+    center = torch.as_tensor(mean, dtype=values.dtype, device=values.device)
     scale = torch.as_tensor(deviation, dtype=values.dtype, device=values.device)
     if (scale == 0).any():
         raise ValueError("a deviation of zero")
-    return values.sub_(centre.view(-1, 1, 1)).div_(scale.view(-1, 1, 1))
+    return values.sub_(center.view(-1, 1, 1)).div_(scale.view(-1, 1, 1))
 
 
-def mixup_member_epoch(images: Tensor, labels: Tensor, network: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+def mixup_member_epoch(images: Tensor, labels: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """One epoch of one MixupMP member, r = 1: DataLoader with 4 workers, blends beside the batch, mean loss."""
     loader: DataLoader[Any] = DataLoader(PerImage(images, labels), batch_size=128, shuffle=True, num_workers=4)
     for inputs, classes in loader:
         targets = functional.one_hot(classes, 10).float()
         inputs, targets = with_blends(inputs, targets)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         functional.cross_entropy(network(inputs), targets).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def with_blends(inputs: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -90,4 +90,4 @@ def per_image_augmented(images: Tensor, mean: tuple[float, ...], deviation: tupl
         cropped = padded.crop((left, top, left + 32, top + 32))
         if torch.rand(()) < 0.5:
             cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        yield normalised(to_tensor(cropped), mean, deviation)
+        yield normalized(to_tensor(cropped), mean, deviation)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from mixupmp.data.rows import Dataset
+from mixupmp.core.rows import Dataset
 from small_data import small_images, small_table
 
 torch.set_num_threads(1)

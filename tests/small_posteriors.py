@@ -7,16 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from mixupmp.data.rows import Standardise
-from mixupmp.loss import Categorical
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.posterior import DropoutPosterior, EnsemblePosterior, Task
+from mixupmp.core.rows import Standardize
 from mixupmp.networks import MLP
-from mixupmp.posterior import (
-    DropoutPosterior,
-    EnsemblePosterior,
-    Task,
-)
 
-TASK = Task(Categorical(3), Standardise(), (4,), ("a", "b", "c"))
+TASK = Task(Categorical(3), Standardize(), (4,), ("a", "b", "c"))
 
 
 def inputs_of(shape: tuple[int, ...], rows: int) -> Tensor:
@@ -24,7 +20,7 @@ def inputs_of(shape: tuple[int, ...], rows: int) -> Tensor:
 
 
 def seeded(build: Callable[[], nn.Module], count: int = 3) -> list[nn.Module]:
-    """Networks with different weights and, where they normalise, statistics that are not the initial ones."""
+    """Networks with different weights and, where they normalize, statistics that are not the initial ones."""
     networks = []
     for seed in range(count):
         torch.manual_seed(seed)
@@ -42,4 +38,4 @@ def ensemble(count: int = 3) -> EnsemblePosterior:
 
 
 def dropped(network: nn.Module, members: int = 5, seed: int = 0, shape: tuple[int, ...] = (4,)) -> DropoutPosterior:
-    return DropoutPosterior([network], Task(Categorical(3), Standardise(), shape), members, seed)
+    return DropoutPosterior([network], Task(Categorical(3), Standardize(), shape), members, seed)

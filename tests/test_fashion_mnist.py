@@ -6,10 +6,11 @@ from math import inf
 
 import pytest
 
-from mixupmp import Recipe, fit, mixup_mp, plan_for, split
+from mixupmp import Recipe, mixup_mp, plan_for, split
+from mixupmp.core.errors import DataNotFound
 from mixupmp.data import load
-from mixupmp.errors import DataNotFound
 from mixupmp.metrics import evaluate
+from mixupmp.train.run import fit
 
 # Fewer rows, seen more often: networks that near their training rows are over-confident, as the paper's. Five epochs
 # of all 60,000 leave next to no over-confidence for r to take away.

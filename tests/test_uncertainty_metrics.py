@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from mixupmp.errors import BadData, InvalidArgument
-from mixupmp.metrics import detection, gini, mutual_information, normalised_margin, predictive_entropy, variation_ratio
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.metrics import (
+    detection,
+    gini,
+    mutual_information,
+    normalized_margin,
+    predictive_entropy,
+    variation_ratio,
+)
 
 
 def test_uncertainties_of_known_rows() -> None:
@@ -38,24 +45,24 @@ def test_uncertainties_keep_their_bounds() -> None:
     assert bool((variation_ratio(p) <= 3 / 4).all())
 
 
-def test_normalised_margin_of_a_network_without_biases() -> None:
+def test_normalized_margin_of_a_network_without_biases() -> None:
     torch.manual_seed(0)
     layers = [torch.nn.Linear(3, 8, bias=False), torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 4, bias=False)]
     network = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2]).double()
     x = torch.randn(20, 3, dtype=torch.float64)
     y = network(x).argmax(1)
-    margin = normalised_margin(network(x), y, network.parameters(), order=3)
+    margin = normalized_margin(network(x), y, network.parameters(), order=3)
     assert margin > 0
     with torch.no_grad():
         for parameter in network.parameters():
             parameter *= 2.5
-    assert normalised_margin(network(x), y, network.parameters(), order=3) == pytest.approx(margin)
-    assert normalised_margin(network(x), (y + 1) % 4, network.parameters(), order=3) < 0
+    assert normalized_margin(network(x), y, network.parameters(), order=3) == pytest.approx(margin)
+    assert normalized_margin(network(x), (y + 1) % 4, network.parameters(), order=3) < 0
     # By hand: logits 3 and 1 against norm 2, order 2.
-    hand = normalised_margin(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), [torch.tensor([2.0])], 2)
+    hand = normalized_margin(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), [torch.tensor([2.0])], 2)
     assert hand == pytest.approx(2 / 4)
     with pytest.raises(InvalidArgument, match="parameters"):
-        normalised_margin(network(x), y, [], order=3)
+        normalized_margin(network(x), y, [], order=3)
 
 
 @pytest.mark.parametrize("levels", [0, 2, 5, 40])

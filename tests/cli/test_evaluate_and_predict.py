@@ -114,7 +114,7 @@ def test_methods_lists_all_of_them() -> None:
         "alpha": 2.0,
         "members": 4,
     }
-    assert "stabilised-bootstrap" in mixupmp("methods").out
+    assert "stabilized-bootstrap" in mixupmp("methods").out
 
 
 @pytest.mark.parametrize("command", ["fit", "evaluate", "predict", "demo", "methods", "corrupt"])

@@ -66,14 +66,14 @@ def test_a_table_by_its_path_and_its_settings_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("\n".join(lines))
     (tmp_path / "recipe.toml").write_text(
         'seed = 3\n[data]\nname = "table.csv"\nlabel = "kind"\n[network]\nhidden = [8]\n'
-        '[method]\nname = "bayesian-bootstrap"\nmembers = 2\n[recipe]\nepochs = 5\noptimiser = "adamw"\n'
+        '[method]\nname = "bayesian-bootstrap"\nmembers = 2\n[recipe]\nepochs = 5\noptimizer = "adamw"\n'
     )
     said = mixupmp("fit", "--config", "recipe.toml", "--epochs", "3", "--out", "run")
     assert said.code == 0, said.err
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["plan"]["seed"] == 3
     assert config["plan"]["recipe"]["epochs"] == 3  # the flag goes over the file
-    assert config["plan"]["recipe"]["optimiser"] == "adamw"
+    assert config["plan"]["recipe"]["optimizer"] == "adamw"
     assert config["plan"]["network"]["arguments"]["hidden"] == [8]
     assert config["settings"]["data"]["name"] == str(tmp_path / "table.csv")  # means the same from everywhere
     os.chdir("/")

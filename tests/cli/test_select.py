@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mixupmp.cli import main
-from mixupmp.saved import load
+from mixupmp.store.load import load
 
 QUICK = ["select", "--rows", "120", "--network", "mlp", "--epochs", "3", "--members", "2", "--ratios", "0.3",
          "--alphas", "1"]  # fmt: skip

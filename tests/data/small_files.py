@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mixupmp.core.errors import DataNotFound
 from mixupmp.data import Dataset, load
-from mixupmp.errors import DataNotFound
 
 
 def real_or_skip(name: str) -> Dataset:

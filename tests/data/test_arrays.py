@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
 from mixupmp.data import load_path
-from mixupmp.errors import BadData, DataNotFound, InvalidArgument
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(40, 3))
@@ -24,7 +24,7 @@ def test_a_split_of_ones_own_is_kept(tmp_path):
     torch.testing.assert_close(dataset.test.inputs, torch.from_numpy(TABLE[30:]).float())
     assert dataset.test.labels.tolist() == LABELS[30:].tolist()
     assert dataset.classes == ("0", "1", "2", "3")
-    torch.testing.assert_close(dataset.standardise(dataset.train.inputs).mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(dataset.standardize(dataset.train.inputs).mean(0), torch.zeros(3), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("x", "y"), [("X", "y"), ("x", "y"), ("X", "Y")])

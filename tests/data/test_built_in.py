@@ -4,9 +4,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from mixupmp.core.errors import UnknownName
 from mixupmp.data import DATASETS, load
-from mixupmp.data.clusters import CENTRES, DEVIATION, SIZES
-from mixupmp.errors import UnknownName
+from mixupmp.data.clusters import CENTERS, DEVIATION, SIZES
 
 
 def test_digits_are_the_default_and_all_there():
@@ -36,9 +36,9 @@ def test_clusters_are_as_many_as_the_paper_says_and_apart(seed):
     for rows in (dataset.train, dataset.test):
         assert rows.labels.bincount().tolist() == list(SIZES) == [20, 50, 100, 200, 500]
         assert float(rows.inputs.abs().max()) <= 15
-        distance = torch.cdist(rows.inputs, torch.tensor(CENTRES))
+        distance = torch.cdist(rows.inputs, torch.tensor(CENTERS))
         assert torch.equal(distance.argmin(1), rows.labels)  # no cluster reaches into another
-        own = rows.inputs - torch.tensor(CENTRES)[rows.labels]
+        own = rows.inputs - torch.tensor(CENTERS)[rows.labels]
         assert float(own.std()) == pytest.approx(DEVIATION, rel=0.1)
     assert not torch.equal(dataset.train.inputs, dataset.test.inputs)
     assert dataset.train.fingerprint() == load("clusters", seed=seed).train.fingerprint()

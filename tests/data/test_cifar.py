@@ -10,9 +10,9 @@ import pytest
 import torch
 from small_files import real_or_skip
 
-from mixupmp.data import Standardise, load, load_path
+from mixupmp.core.errors import BadData
+from mixupmp.data import Standardize, load, load_path
 from mixupmp.data.plain_pickle import read_plain_pickle
-from mixupmp.errors import BadData
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (20, 3072), np.uint8)
@@ -182,6 +182,6 @@ def test_the_real_cifar10():
     assert dataset.train.inputs.shape == (50_000, 3, 32, 32)
     assert dataset.test.labels.bincount().tolist() == [1000] * 10
     assert dataset.classes[0] == "airplane"
-    measured = Standardise.of(dataset.train.inputs)  # loosely: copies kept as JPEG differ a little
-    assert measured.mean == pytest.approx(dataset.standardise.mean, abs=1e-3)
-    assert measured.deviation == pytest.approx(dataset.standardise.deviation, abs=3e-3)
+    measured = Standardize.of(dataset.train.inputs)  # loosely: copies kept as JPEG differ a little
+    assert measured.mean == pytest.approx(dataset.standardize.mean, abs=1e-3)
+    assert measured.deviation == pytest.approx(dataset.standardize.deviation, abs=3e-3)

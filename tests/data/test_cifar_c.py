@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
 from mixupmp.data import CORRUPTIONS, find_corrupted, read_corrupted
-from mixupmp.errors import BadData, DataNotFound, InvalidArgument
 
 RNG = np.random.default_rng(0)
 
@@ -33,7 +33,7 @@ def test_a_severity_is_its_fifth_of_the_rows(empty_root):
 
 
 @pytest.mark.parametrize("shape", [(20, 8, 8), (20, 8, 8, 1), (20, 3, 3, 1), (20, 1, 3, 3)])
-def test_other_sizes_and_grey_are_read(empty_root, shape):
+def test_other_sizes_and_gray_are_read(empty_root, shape):
     folder = published(empty_root / "digits-c", RNG.integers(0, 256, shape, np.uint8), np.zeros(20, np.int64))
     assert find_corrupted("digits", empty_root) == folder
     height, width, channels = (*shape[1:], 1)[:3]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
 from mixupmp.data import (
     CORRUPTIONS,
     Dataset,
@@ -21,7 +22,6 @@ from mixupmp.data import (
     read_corrupted,
     write_corrupted,
 )
-from mixupmp.errors import BadData, InvalidArgument, UnknownName
 
 
 def small(channels: int = 1, rows: int = 6, name: str = "digits") -> Dataset:
@@ -47,7 +47,7 @@ def test_a_copy_has_the_published_layout_and_is_found(empty_root, channels):
             expected = corrupt(dataset.test.inputs, name, severity)
             assert torch.equal(read_corrupted(folder, name, severity).inputs, expected)
     manifest = json.loads((folder / "corruptions.json").read_text())
-    assert manifest["unchanged_for_grey"] == (["saturate"] if channels == 1 else [])
+    assert manifest["unchanged_for_gray"] == (["saturate"] if channels == 1 else [])
     assert find_corrupted("digits", empty_root) == folder
 
 

@@ -10,19 +10,19 @@ import pytest
 import torch
 from small_files import real_or_skip
 
-from mixupmp.data import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_grey
+from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.data import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.corruptions import NOT_RISING
-from mixupmp.errors import InvalidArgument, UnknownName
 
 
 def scenes(count: int = 48, side: int = 32, channels: int = 3) -> torch.Tensor:
-    """Images with what natural ones have: smooth shades, edges, several colours, bright and dark parts."""
+    """Images with what natural ones have: smooth shades, edges, several colors, bright and dark parts."""
     generator = torch.Generator().manual_seed(0)
     rough = torch.rand((count, channels, 4, 4), generator=generator)
     smooth = torch.nn.functional.interpolate(rough, (side, side), mode="bicubic")
     mask = torch.nn.functional.interpolate(torch.rand((count, 1, 7, 7), generator=generator), (side, side)) > 0.6
-    colour = torch.rand((count, channels, 1, 1), generator=generator)
-    return (torch.where(mask, colour, smooth).clamp(0, 1) * 255).round().to(torch.uint8)
+    color = torch.rand((count, channels, 1, 1), generator=generator)
+    return (torch.where(mask, color, smooth).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def change(images: torch.Tensor, name: str, severity: int) -> float:
@@ -52,16 +52,16 @@ def test_any_size_and_channels_keep_their_form(name, shape):
         assert result.shape == images.shape
         assert result.dtype == torch.uint8
         if shape[0] and shape[1] == 1 and name == "saturate":
-            assert unchanged_for_grey(name)
+            assert unchanged_for_gray(name)
             assert torch.equal(result, images)
         elif shape[0] and severity == 5:
             assert not torch.equal(result, images)
     assert torch.equal(images, before)
 
 
-def test_there_are_nineteen_and_only_saturation_has_no_meaning_for_grey():
+def test_there_are_nineteen_and_only_saturation_has_no_meaning_for_gray():
     assert len(CORRUPTIONS) == len(set(CORRUPTIONS)) == 19
-    assert [name for name in CORRUPTIONS if unchanged_for_grey(name)] == ["saturate"]
+    assert [name for name in CORRUPTIONS if unchanged_for_gray(name)] == ["saturate"]
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -118,7 +118,7 @@ def test_on_real_images_the_same_ones_rise(dataset):
     images = real_or_skip(dataset).test.inputs[:256]
     for name in CORRUPTIONS:
         changes = [change(images, name, severity) for severity in SEVERITIES]
-        if images.shape[1] == 1 and unchanged_for_grey(name):
+        if images.shape[1] == 1 and unchanged_for_gray(name):
             assert changes == [0] * 5
         else:
             assert rises(name, changes) == (name not in NOT_RISING), (name, changes)
@@ -142,7 +142,7 @@ def test_unknown_names_and_severities_are_refused():
     with pytest.raises(UnknownName, match="Did you mean 'motion_blur'"):
         corrupt(scenes(1), "motion-blur", 1)
     with pytest.raises(UnknownName, match="corruption"):
-        unchanged_for_grey("smog")
+        unchanged_for_gray("smog")
     for severity in (0, 6, 2.5):
         with pytest.raises(InvalidArgument, match="severity"):
             corrupt(scenes(1), "fog", severity)
@@ -150,7 +150,7 @@ def test_unknown_names_and_severities_are_refused():
 
 # What each is known to do.
 
-GREY = torch.full((64, 3, 32, 32), 128, dtype=torch.uint8)
+GRAY = torch.full((64, 3, 32, 32), 128, dtype=torch.uint8)
 LEVEL = 128 / 255
 
 
@@ -163,10 +163,10 @@ def test_noise_has_its_published_strength(severity):
         "speckle_noise": LEVEL * (0.06, 0.10, 0.12, 0.16, 0.20)[k],
     }
     for name, deviation in expected.items():
-        result = corrupt(GREY, name, severity).double() / 255
+        result = corrupt(GRAY, name, severity).double() / 255
         assert float(result.mean()) == pytest.approx(LEVEL, abs=2e-3), name
         assert float(result.std()) == pytest.approx(deviation, rel=0.02), name
-    result = corrupt(GREY, "impulse_noise", severity)
+    result = corrupt(GRAY, "impulse_noise", severity)
     fraction = (0.01, 0.02, 0.03, 0.05, 0.07)[k]
     for extreme in (0, 255):
         assert float((result == extreme).double().mean()) == pytest.approx(fraction / 2, rel=0.1)
@@ -188,7 +188,7 @@ def test_noise_has_its_published_strength(severity):
 )
 def test_what_moves_or_mixes_pixels_leaves_a_plain_image_alone(name):
     for severity in SEVERITIES:
-        assert torch.equal(corrupt(GREY, name, severity), GREY)
+        assert torch.equal(corrupt(GRAY, name, severity), GRAY)
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -204,7 +204,7 @@ def test_contrast_is_the_formula(severity):
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", ["brightness", "saturate"])
-def test_colour_agrees_with_hsv(name, severity):
+def test_color_agrees_with_hsv(name, severity):
     pixels = torch.cat(
         [
             scenes(1).flatten(2)[0].T[:200],
@@ -223,7 +223,7 @@ def test_colour_agrees_with_hsv(name, severity):
     torch.testing.assert_close(result.double(), torch.tensor(expected, dtype=torch.float64) * 255, atol=0.51, rtol=0)
 
 
-def test_brightness_of_grey_acts_on_the_value():
+def test_brightness_of_gray_acts_on_the_value():
     ramp = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
     expected = (ramp.double() + 0.3 * 255).clamp(max=255)
     torch.testing.assert_close(corrupt(ramp, "brightness", 5).double(), expected, atol=0.51, rtol=0)

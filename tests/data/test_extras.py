@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from mixupmp.core.errors import MissingExtra
 from mixupmp.data import contact_sheet, corrupt, load_path
-from mixupmp.errors import MissingExtra
 
 IMAGES = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
 

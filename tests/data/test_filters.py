@@ -33,7 +33,7 @@ def test_lengths_scale_with_the_side():
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.875, 0.25])
-def test_shrinking_keeps_total_centre_and_shape(scale):
+def test_shrinking_keeps_total_center_and_shape(scale):
     matrix = filters.shrunk(6, scale)
     weights = matrix @ filters.gaussian_weights(2.0, 6)
     assert float(weights.sum()) == pytest.approx(1)
@@ -42,12 +42,12 @@ def test_shrinking_keeps_total_centre_and_shape(scale):
     if scale == 1:
         torch.testing.assert_close(matrix, torch.eye(13))
     spread = float((weights * (torch.arange(len(weights)) - len(weights) // 2).square()).sum())
-    # Sharing a weight between neighbours adds at most a quarter of a pixel squared.
+    # Sharing a weight between neighbors adds at most a quarter of a pixel squared.
     wanted = scale**2 * 2.0**2
     assert wanted * 0.95 <= spread <= wanted + 0.25
 
 
-def test_zoom_is_bilinear_about_the_centre():
+def test_zoom_is_bilinear_about_the_center():
     ramp = torch.arange(9.0)
     torch.testing.assert_close(filters.zoom_matrix(9, 2.0) @ ramp, 4 + (ramp - 4) / 2)
     torch.testing.assert_close(filters.zoom_matrix(32, 1.0), torch.eye(32))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_files import idx_bytes, real_or_skip, write_idx_folder
 
-from mixupmp.data import Standardise, idx, load, load_path
-from mixupmp.errors import BadData
+from mixupmp.core.errors import BadData
+from mixupmp.data import Standardize, idx, load, load_path
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -23,7 +23,7 @@ def test_mnist_is_read_plain_and_gzipped_from_each_folder(empty_root, folder, zi
     dataset = load("mnist", empty_root)
     assert torch.equal(dataset.train.inputs, torch.from_numpy(images).unsqueeze(1))
     assert dataset.train.labels.tolist() == [k % 10 for k in range(30)]
-    assert dataset.standardise == Standardise((0.1307,), (0.3081,))
+    assert dataset.standardize == Standardize((0.1307,), (0.3081,))
 
 
 def test_fashion_mnist_has_names_and_its_own_folder(empty_root):
@@ -31,7 +31,7 @@ def test_fashion_mnist_has_names_and_its_own_folder(empty_root):
     dataset = load("FMNIST", empty_root)
     assert dataset.name == "fashion-mnist"
     assert dataset.classes[9] == "Ankle boot"
-    assert dataset.standardise == Standardise((0.2860,), (0.3530,))
+    assert dataset.standardize == Standardize((0.2860,), (0.3530,))
     assert load_path(empty_root / "FashionMNIST" / "raw").classes == tuple("0123456789")
 
 
@@ -90,6 +90,6 @@ def test_the_real_files_have_the_published_size_and_scale(name):
     dataset = real_or_skip(name)
     assert dataset.train.inputs.shape == (60_000, 1, 28, 28)
     assert dataset.test.inputs.shape == (10_000, 1, 28, 28)
-    measured = Standardise.of(dataset.train.inputs)
-    assert measured.mean == pytest.approx(dataset.standardise.mean, abs=1e-4)
-    assert measured.deviation == pytest.approx(dataset.standardise.deviation, abs=1e-4)
+    measured = Standardize.of(dataset.train.inputs)
+    assert measured.mean == pytest.approx(dataset.standardize.mean, abs=1e-4)
+    assert measured.deviation == pytest.approx(dataset.standardize.deviation, abs=1e-4)

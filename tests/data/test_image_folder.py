@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.data import load_path
 from mixupmp.data.image_folder import read_image_folder
-from mixupmp.errors import BadData, InvalidArgument
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def test_a_split_of_ones_own_is_kept(tmp_path, name):
     assert dataset.test.labels.tolist() == [0, 0, 1, 1]
 
 
-def test_channels_are_in_place_and_colour_wins_over_grey(tmp_path):
+def test_channels_are_in_place_and_color_wins_over_gray(tmp_path):
     folder = pictures(tmp_path / "pets", count=3)
     red = np.zeros((6, 5, 3), np.uint8)
     red[..., 0] = 255

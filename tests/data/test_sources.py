@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from small_files import write_idx_folder
 
+from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
 from mixupmp.data import cifar, idx, load
 from mixupmp.data.atomic import atomic_file
+from mixupmp.data.catalog import locate, roots
 from mixupmp.data.download import Remote, fetch, unpack
-from mixupmp.data.sources import locate, roots
-from mixupmp.errors import BadData, DataNotFound, InvalidArgument
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.data import load_path
-from mixupmp.errors import BadData, UnknownName
 
 pandas = pytest.importorskip("pandas")
 
@@ -61,7 +61,7 @@ def with_value(column, row, value):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (FRAME.assign(colour="red"), "not numbers: colour"),
+        (FRAME.assign(color="red"), "not numbers: color"),
         (FRAME.assign(length=FRAME["length"].where(FRAME["length"] != 3)), "in length .first in row 3"),
         (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "infinity .first in row 3"),
         (with_value("species", 5, None), "species is empty in row 5"),

@@ -10,9 +10,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from mixupmp.cli.output import complain
-from mixupmp.errors import MixupMPError
-from mixupmp.fit import FitInterrupted
-from mixupmp.version import __version__
+from mixupmp.core.errors import MixupMPError
+from mixupmp.core.version import __version__
+from mixupmp.train.run import FitInterrupted
 
 COMMANDS = (
     "demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground", "serve", "corrupt", "reproduce",

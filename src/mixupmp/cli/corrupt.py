@@ -9,11 +9,11 @@ import typer
 
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import progress_of, show
-from mixupmp.configuration import DataSettings
+from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.threads import cores
 from mixupmp.data import CORRUPTIONS, contact_sheet, write_corrupted
-from mixupmp.errors import InvalidArgument
-from mixupmp.fit.threads import cores
-from mixupmp.planning import load_data
+from mixupmp.train.configuration import DataSettings
+from mixupmp.train.planning import load_data
 
 SHOWN = 3  # images in a cell of the contact sheet
 

@@ -16,19 +16,19 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from mixupmp import data
+from mixupmp.cli.demonstration import CLEAN, FAMILIES, METHODS, Candidate, Demo, Outcome, run_demo
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import remark, results, show
+from mixupmp.core.errors import check
+from mixupmp.core.posterior import Summary as Story
+from mixupmp.core.threads import cores
 from mixupmp.data.corruptions import SEVERITIES
-from mixupmp.demo import CLEAN, FAMILIES, METHODS, Candidate, Demo, Outcome, run_demo
-from mixupmp.errors import check
-from mixupmp.figures import Panel, reliability_figure, write
-from mixupmp.figures.style import styled
-from mixupmp.fit.job import Record
-from mixupmp.fit.run_folder import check_writable
-from mixupmp.fit.threads import cores
-from mixupmp.posterior import Summary as Story
-from mixupmp.report import report_fits
-from mixupmp.tables import Line, MetricTable
+from mixupmp.metrics.tables import Line, MetricTable
+from mixupmp.plots import Panel, reliability_figure, write
+from mixupmp.plots.style import styled
+from mixupmp.store.folder import check_writable
+from mixupmp.train.job import Record
+from mixupmp.web.report import report_fits
 
 MOST_ROWS = 699  # of the 899 training rows, 200 are for validation
 SHOWN = ("acc", "nll", "ece", "oe", "ue")

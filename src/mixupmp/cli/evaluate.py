@@ -11,13 +11,13 @@ import typer
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
+from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
-from mixupmp.data.rows import Dataset, Rows
-from mixupmp.errors import InvalidArgument
 from mixupmp.metrics import Result
-from mixupmp.planning import load_data
-from mixupmp.saved import load
-from mixupmp.tables import STANDARD, Line, MetricTable, single
+from mixupmp.metrics.tables import STANDARD, Line, MetricTable, single
+from mixupmp.store.load import load
+from mixupmp.train.planning import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
 

@@ -11,15 +11,15 @@ from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import show
 from mixupmp.cli.scoring import score
-from mixupmp.configuration import Settings, read_toml, settings_from
-from mixupmp.errors import BadRun, InvalidArgument
-from mixupmp.fit import RunFolder, fit
-from mixupmp.fit.progress import Bars
-from mixupmp.loggers import TensorBoardLogger, log_posterior, logging_to
+from mixupmp.core.errors import BadRun, InvalidArgument
+from mixupmp.core.posterior import Posterior
 from mixupmp.metrics import Result
-from mixupmp.planning import load_data, located, plan_from
-from mixupmp.posterior import Posterior
-from mixupmp.tables import STANDARD, Line, MetricTable, single
+from mixupmp.metrics.tables import STANDARD, Line, MetricTable, single
+from mixupmp.train.configuration import Settings, read_toml, settings_from
+from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
+from mixupmp.train.planning import load_data, located, plan_from
+from mixupmp.train.progress import Bars
+from mixupmp.train.run import RunFolder, fit
 
 
 def command(

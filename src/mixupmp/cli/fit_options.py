@@ -37,7 +37,7 @@ Epochs = Annotated[int | None, _option(HOW, "Passes over the training rows.", "2
 BatchSize = Annotated[int | None, _option(HOW, "Rows seen in a step, and as many Mixup rows.", "128")]
 LearningRate = Annotated[float | None, _option(HOW, "Its peak; the schedule is one-cycle unless set.", "0.05")]
 Seed = Annotated[int | None, _option(HOW, "The same seed gives the same bits.", "0")]
-EngineName = Annotated[str | None, _option(HOW, "auto, inline, vectorised, processes or ray.", "auto")]
+EngineName = Annotated[str | None, _option(HOW, "auto, inline, vectorized, processes or ray.", "auto")]
 Address = Annotated[str | None, _option(HOW, "Of a Ray cluster, with --engine ray.")]
 Config = Annotated[Path | None, _option(HOW, _CONFIG, metavar="FILE.toml")]
 

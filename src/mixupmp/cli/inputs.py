@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
+from mixupmp.core.errors import BadData, DataNotFound, MissingExtra
+from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.image_folder import ENDINGS as IMAGES
 from mixupmp.data.image_folder import WrongSize, image_row
-from mixupmp.errors import BadData, DataNotFound, MissingExtra
-from mixupmp.posterior import Task
 
 
 def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:

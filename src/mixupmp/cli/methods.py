@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixupmp.cli.output import show
-from mixupmp.methods import method_names
+from mixupmp.core.methods import method_names
 
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mixupmp.fit.plan import plain
+from mixupmp.core.plan import plain
 
 PIPED_WIDTH = 160  # of tables that go to a file or a pipe, where no terminal tells its own
 

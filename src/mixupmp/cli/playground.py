@@ -27,7 +27,7 @@ def command(
         mixupmp playground --open
         mixupmp playground --port 0
     """
-    from mixupmp.playground.serving import serve_playground
+    from mixupmp.web.playground.serving import serve_playground
 
     def ready(address: str) -> None:
         remark(f"The playground is at {address}   (Ctrl-C ends it)")

@@ -17,11 +17,11 @@ from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
 from mixupmp.cli.scoring import classes_of, data_of_run, predictions
-from mixupmp.errors import InvalidArgument, check
+from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.posterior import Posterior
 from mixupmp.metrics import mutual_information, predictive_entropy
-from mixupmp.planning import load_data
-from mixupmp.posterior import Posterior
-from mixupmp.saved import load
+from mixupmp.store.load import load
+from mixupmp.train.planning import load_data
 
 SHOWN = 10  # rows on the terminal
 _INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mixupmp.errors import BadData
-from mixupmp.files import write_atomically
+from mixupmp.core.errors import BadData
+from mixupmp.core.files import write_atomically
 
 ENDINGS = (".npy", ".npz", ".json", ".csv")
 

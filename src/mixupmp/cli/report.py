@@ -13,12 +13,12 @@ from rich.text import Text
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import data_of_run, labels_for
-from mixupmp.data.rows import Dataset
-from mixupmp.errors import check
-from mixupmp.pages import GENERATOR
-from mixupmp.planning import load_data
-from mixupmp.report import read_run, write_report
-from mixupmp.saved import load
+from mixupmp.core.errors import check
+from mixupmp.core.rows import Dataset
+from mixupmp.store.load import load
+from mixupmp.train.planning import load_data
+from mixupmp.web.pages import GENERATOR
+from mixupmp.web.report import read_run, write_report
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _RUNS = "Finished runs; all others are compared with the first."

@@ -10,12 +10,12 @@ from rich import box
 from rich.table import Table
 
 from mixupmp.cli.output import remark, show
-from mixupmp.errors import UnknownName
-from mixupmp.fit.threads import cores
-from mixupmp.reproduce.experiments import all_experiments, experiment_named
-from mixupmp.reproduce.members import Cache, default_cache
-from mixupmp.reproduce.settings import SCALES
-from mixupmp.reproduce.study import Study
+from mixupmp.core.errors import UnknownName
+from mixupmp.core.threads import cores
+from mixupmp.paper.members import Cache, default_cache
+from mixupmp.paper.registry import all_experiments, experiment_named
+from mixupmp.paper.settings import SCALES
+from mixupmp.paper.study import Study
 
 
 def command(

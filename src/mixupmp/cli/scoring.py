@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from mixupmp.cli.output import with_progress
-from mixupmp.configuration import DataSettings, absolute, settings_from
-from mixupmp.data.rows import Dataset, Rows
-from mixupmp.errors import BadData, InvalidArgument
-from mixupmp.fit.run_folder import RunFolder
-from mixupmp.loss import Categorical
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.posterior import Posterior, Task
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.metrics import Result, Scores
-from mixupmp.posterior import Posterior, Task
+from mixupmp.store.folder import RunFolder
+from mixupmp.train.configuration import DataSettings, absolute, settings_from
 
 BLOCK = 1024
 

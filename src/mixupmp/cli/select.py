@@ -14,13 +14,13 @@ from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import score
-from mixupmp.configuration import Settings, read_toml, settings_from
-from mixupmp.data.rows import Dataset
-from mixupmp.errors import InvalidArgument
-from mixupmp.fit import RunFolder, fit
-from mixupmp.held_out import CRITERIA
-from mixupmp.planning import load_data, located, plan_from
-from mixupmp.selection import ALPHAS, RATIOS, Search, Selection, select
+from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.rows import Dataset
+from mixupmp.decide.held_out import CRITERIA
+from mixupmp.decide.select import ALPHAS, RATIOS, Search, Selection, select
+from mixupmp.train.configuration import Settings, read_toml, settings_from
+from mixupmp.train.planning import load_data, located, plan_from
+from mixupmp.train.run import RunFolder, fit
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"

@@ -14,11 +14,11 @@ from mixupmp.cli.options import DataRoot, Run
 from mixupmp.cli.output import remark
 from mixupmp.cli.playground import Host, Port, Token
 from mixupmp.cli.scoring import data_of_run, labels_for
-from mixupmp.data.rows import Rows
-from mixupmp.errors import MixupMPError
-from mixupmp.planning import load_data
-from mixupmp.posterior import Posterior
-from mixupmp.saved import load
+from mixupmp.core.errors import MixupMPError
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.rows import Rows
+from mixupmp.store.load import load
+from mixupmp.train.planning import load_data
 
 _DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
 
@@ -54,8 +54,8 @@ def command(
         curl localhost:8713/predict -H 'Content-Type: image/png' --data-binary @photo.png
         MIXUPMP_TOKEN=... mixupmp serve runs/first --host 0.0.0.0 --runtime onnx
     """
-    from mixupmp.serve import Limits, model_of, serve_model
-    from mixupmp.serve.guard import check_exposure
+    from mixupmp.web.serve import Limits, model_of, serve_model
+    from mixupmp.web.serve.guard import check_exposure
 
     check_exposure(host, token)
     limits = replace(Limits(), rows=most_rows, body=most_bytes, seconds=seconds, waiting=max(4096, most_rows))

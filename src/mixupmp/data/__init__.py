@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.core.rows import Dataset, Rows, Standardize, split
 from mixupmp.data import arrays, cifar, idx, image_folder, tables
+from mixupmp.data.catalog import file_in
 from mixupmp.data.cifar_c import corrupted, find_corrupted, read_corrupted
 from mixupmp.data.clusters import clusters
-from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_grey
+from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.corruptions.sheet import contact_sheet
 from mixupmp.data.corruptions.write import write_corrupted
 from mixupmp.data.digits import digits
-from mixupmp.data.rows import Dataset, Rows, Standardise, split
-from mixupmp.data.sources import file_in
-from mixupmp.errors import BadData, DataNotFound, UnknownName, check
 
 __all__ = [
     "CORRUPTIONS",
@@ -22,7 +22,7 @@ __all__ = [
     "SEVERITIES",
     "Dataset",
     "Rows",
-    "Standardise",
+    "Standardize",
     "contact_sheet",
     "corrupt",
     "corrupted",
@@ -31,7 +31,7 @@ __all__ = [
     "load_path",
     "read_corrupted",
     "split",
-    "unchanged_for_grey",
+    "unchanged_for_gray",
     "write_corrupted",
 ]
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.errors import BadData
+from mixupmp.core.rows import Dataset, Rows, Standardize, split
 from mixupmp.data.labels import encode
-from mixupmp.data.rows import Dataset, Rows, Standardise, split
-from mixupmp.errors import BadData
 
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -46,7 +46,7 @@ def dataset_of(name: str, where: str, inputs: Tensor, labels: NDArray[Any], frac
     # Checked before the split, so that an error speaks of the user's own row numbers.
     rows = Rows(inputs, numbers).checked(len(classes), where)
     train, test = split(rows, fraction, seed)
-    return Dataset(name, train, test, classes, Standardise.of(train.inputs)).checked()
+    return Dataset(name, train, test, classes, Standardize.of(train.inputs)).checked()
 
 
 def _content(path: Path) -> dict[str, NDArray[Any]]:
@@ -80,4 +80,4 @@ def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     if train.inputs.dtype != test.inputs.dtype:
         raise BadData(f"{path}: X_train is {train_x.dtype} but X_test {test_x.dtype}: use one scale for both.")
     train.checked(len(classes), f"{where} training")  # before its mean is taken
-    return Dataset(path.stem, train, test, classes, Standardise.of(train.inputs)).checked()
+    return Dataset(path.stem, train, test, classes, Standardize.of(train.inputs)).checked()

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a unique temporary neighbour for writing; it takes the path's name only when the block ends well."""
+    """Open a unique temporary neighbor for writing; it takes the path's name only when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile: its files are private to the user, and datasets are often shared.
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from mixupmp.core.errors import BadData
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.data.catalog import Source, locate
 from mixupmp.data.download import Remote
 from mixupmp.data.plain_pickle import read_plain_pickle
-from mixupmp.data.rows import Dataset, Rows, Standardise
-from mixupmp.data.sources import Source, locate
-from mixupmp.errors import BadData
 
 PIXELS = 3 * 32 * 32
-CIFAR10_SCALE = Standardise((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-CIFAR100_SCALE = Standardise((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+CIFAR10_SCALE = Standardize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+CIFAR100_SCALE = Standardize((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 _PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _BASES = ("https://www.cs.toronto.edu/~kriz/",)
 
@@ -88,10 +88,10 @@ def read_cifar100(folder: Path) -> Dataset:
 
 
 def cifar10(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """CIFAR-10: 50,000 and 10,000 colour 32 x 32 pictures of 10 classes (Krizhevsky)."""
+    """CIFAR-10: 50,000 and 10,000 color 32 x 32 pictures of 10 classes (Krizhevsky)."""
     return read_cifar10(locate(CIFAR10, root, download))
 
 
 def cifar100(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """CIFAR-100: 50,000 and 10,000 colour 32 x 32 pictures of 100 classes (Krizhevsky)."""
+    """CIFAR-100: 50,000 and 10,000 color 32 x 32 pictures of 100 classes (Krizhevsky)."""
     return read_cifar100(locate(CIFAR100, root, download))

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data.arrays import as_inputs
+from mixupmp.data.catalog import Source, locate
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from mixupmp.data.corruptions.write import made_from
 from mixupmp.data.download import Remote
-from mixupmp.data.rows import Dataset, Rows
-from mixupmp.data.sources import Source, locate
-from mixupmp.errors import BadData, DataNotFound, UnknownName, check
 
 
 def _source(folders: tuple[str, ...], page: str = "", remotes: tuple[Remote, ...] = ()) -> Source:

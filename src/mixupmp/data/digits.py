@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from mixupmp.data.rows import Dataset, Rows, Standardise, split
+from mixupmp.core.rows import Dataset, Rows, Standardize, split
 
 
 def digits(seed: int = 0) -> Dataset:
-    """1,797 grey 8 x 8 handwritten digits (Alpaydin, Kaynak), half of them (899) for training.
+    """1,797 gray 8 x 8 handwritten digits (Alpaydin, Kaynak), half of them (899) for training.
 
     Their 17 levels 0..16 are spread over 0..255. The split is stratified; the seed chooses it.
     """
@@ -19,4 +19,4 @@ def digits(seed: int = 0) -> Dataset:
     images = (levels * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
     labels = torch.from_numpy(bunch.target).to(torch.int64)
     train, test = split(Rows(images, labels), 0.5, seed)
-    return Dataset("digits", train, test, tuple(str(k) for k in range(10)), Standardise.of(train.inputs)).checked()
+    return Dataset("digits", train, test, tuple(str(k) for k in range(10)), Standardize.of(train.inputs)).checked()

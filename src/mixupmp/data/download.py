@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
 from mixupmp.data.atomic import atomic_file
-from mixupmp.errors import BadData, DataNotFound, InvalidArgument
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte, not for the whole file

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mixupmp.core.errors import BadData
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.data.catalog import Source, file_in, locate
 from mixupmp.data.download import Remote
 from mixupmp.data.labels import encode
-from mixupmp.data.rows import Dataset, Rows, Standardise
-from mixupmp.data.sources import Source, file_in, locate
-from mixupmp.errors import BadData
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -28,8 +28,8 @@ FILES = (
 FASHION = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-MNIST_SCALE = Standardise((0.1307,), (0.3081,))
-FASHION_SCALE = Standardise((0.2860,), (0.3530,))
+MNIST_SCALE = Standardize((0.1307,), (0.3081,))
+FASHION_SCALE = Standardize((0.2860,), (0.3530,))
 
 
 def _remotes(bases: tuple[str, ...], md5s: tuple[str, ...]) -> tuple[Remote, ...]:
@@ -106,7 +106,7 @@ def _rows(folder: Path, images: str, labels: str) -> tuple[NDArray[Any], NDArray
     return arrays[0], arrays[1]
 
 
-def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: Standardise | None = None) -> Dataset:
+def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: Standardize | None = None) -> Dataset:
     """The four IDX files of a folder; without given classes, those that occur."""
     (train_x, train_y), (test_x, test_y) = _rows(folder, *FILES[:2]), _rows(folder, *FILES[2:])
     if classes:
@@ -115,15 +115,15 @@ def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: S
         (train_labels, test_labels), classes = encode(str(folder), train_y, test_y)
     train, test = (torch.from_numpy(x.copy()).unsqueeze(1) for x in (train_x, test_x))
     rows = Rows(train, train_labels), Rows(test, test_labels)
-    return Dataset(name, *rows, classes, scale or Standardise.of(train)).checked()
+    return Dataset(name, *rows, classes, scale or Standardize.of(train)).checked()
 
 
 def mnist(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """MNIST: 60,000 and 10,000 grey 28 x 28 handwritten digits (LeCun, Cortes, Burges)."""
+    """MNIST: 60,000 and 10,000 gray 28 x 28 handwritten digits (LeCun, Cortes, Burges)."""
     classes = tuple(str(k) for k in range(10))
     return read_folder(locate(MNIST, root, download), "mnist", classes, MNIST_SCALE)
 
 
 def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """Fashion-MNIST: 60,000 and 10,000 grey 28 x 28 pictures of clothes (Xiao, Rasul, Vollgraf)."""
+    """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 pictures of clothes (Xiao, Rasul, Vollgraf)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixupmp.core.errors import BadData, MissingExtra, check
+from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.arrays import dataset_of
 from mixupmp.data.labels import encode
-from mixupmp.data.rows import Dataset, Rows, Standardise
-from mixupmp.errors import BadData, MissingExtra, check
 
 if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"))
-GREY = frozenset(("1", "L", "LA"))
+GRAY = frozenset(("1", "L", "LA"))
 DEEP = frozenset(("I", "F", "I;16", "I;16B", "I;16L", "I;16N"))
 
 
@@ -28,7 +28,7 @@ def read_image_folder(
     """Images in folders named after their classes, under train/ and test/ (or val/) or else split here.
 
     `size` is a side or (height, width) to which all are resized; without it they must be of one size already.
-    They are grey if all are grey files, RGB otherwise.
+    They are gray if all are gray files, RGB otherwise.
     """
     if isinstance(size, int):
         size = (size, size)
@@ -44,7 +44,7 @@ def read_image_folder(
     form = _form(train_files + test_files, size)
     (train_y, test_y), classes = encode(str(folder), np.array(train_names), np.array(test_names))
     rows = Rows(_read(train_files, *form), train_y), Rows(_read(test_files, *form), test_y)
-    return Dataset(folder.name, *rows, classes, Standardise.of(rows[0].inputs)).checked()
+    return Dataset(folder.name, *rows, classes, Standardize.of(rows[0].inputs)).checked()
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[str]]:
@@ -75,21 +75,21 @@ def _open(path: Path) -> Image.Image:
 
 def _form(files: list[Path], size: tuple[int, int] | None) -> tuple[int, tuple[int, int]]:
     """Channels and (height, width) of all, from the files' headers alone."""
-    grey = True
+    gray = True
     common, first = size, files[0]
     for path in files:
         with _open(path) as image:
             mode, found = image.mode, (image.height, image.width)
         if mode in DEEP:
             raise BadData(f"{path} has more than 8 bits a channel (mode {mode}): convert it to 8 bits first.")
-        grey = grey and mode in GREY
+        gray = gray and mode in GRAY
         if common is None:
             common = found
         if size is None and found != common:
             here, there = f"{found[0]} x {found[1]}", f"{common[0]} x {common[1]}"
             raise BadData(f"images differ in size: {first} is {there}, {path} is {here}. Pass size= to resize them.")
     assert common is not None  # there is at least one file
-    return (1 if grey else 3), common
+    return (1 if gray else 3), common
 
 
 def _read(files: list[Path], channels: int, size: tuple[int, int]) -> Tensor:

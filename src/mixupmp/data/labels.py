@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.errors import BadData
+from mixupmp.core.errors import BadData
 
 
 def encode(where: str, *columns: NDArray[Any]) -> tuple[list[Tensor], tuple[str, ...]]:
     """Class numbers for each column of labels (say training and test), and the classes they have in common.
 
     Classes are sorted: numbers as numbers, text as text. The first column must hold every class, for nothing
-    can be learnt about a class that only turns up in the test rows.
+    can be learned about a class that only turns up in the test rows.
     """
     tidy = [_tidy(column, where) for column in columns]
     values, numbers = np.unique(np.concatenate(tidy), return_inverse=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mixupmp.errors import BadData
+from mixupmp.core.errors import BadData
 
 # What a damaged or hostile stream makes the pickle machine raise.
 _FAULTS = (

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixupmp.core.errors import BadData, MissingExtra, UnknownName
+from mixupmp.core.rows import Dataset
 from mixupmp.data.arrays import as_inputs, dataset_of
-from mixupmp.data.rows import Dataset
-from mixupmp.errors import BadData, MissingExtra, UnknownName
 
 if TYPE_CHECKING:
     import pandas

@@ -2,7 +2,7 @@
 
 from mixupmp.metrics.checks import GuaranteeWarning
 from mixupmp.metrics.detection import Detection, detection
-from mixupmp.metrics.margin import normalised_margin
+from mixupmp.metrics.margin import normalized_margin
 from mixupmp.metrics.regression import (
     gaussian_crps,
     interval_coverage,
@@ -14,7 +14,7 @@ from mixupmp.metrics.regression import (
 )
 from mixupmp.metrics.reliability import ReliabilityBin, Result, adaptive_calibration_error
 from mixupmp.metrics.scores import Scores, evaluate
-from mixupmp.metrics.summary import PERCENT, Summary, display, summarise
+from mixupmp.metrics.summary import PERCENT, Summary, display, summarize
 from mixupmp.metrics.uncertainty import gini, mutual_information, predictive_entropy, variation_ratio
 
 __all__ = [
@@ -38,8 +38,8 @@ __all__ = [
     "mixture_nll",
     "mixture_quantile",
     "mutual_information",
-    "normalised_margin",
+    "normalized_margin",
     "predictive_entropy",
-    "summarise",
+    "summarize",
     "variation_ratio",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixupmp.errors import BadData, InvalidArgument, check
+from mixupmp.core.errors import BadData, InvalidArgument, check
 
 # How far a row may be from summing to one: float32 softmax over thousands of classes stays well within the first,
 # half precision needs the second.

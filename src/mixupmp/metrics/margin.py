@@ -1,4 +1,4 @@
-"""The normalised margin of the paper's appendix A, for networks without biases."""
+"""The normalized margin of the paper's appendix A, for networks without biases."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from mixupmp.errors import BadData, check
+from mixupmp.core.errors import BadData, check
 from mixupmp.metrics.checks import as_floats, checked_labels
 
 
 @torch.no_grad()
-def normalised_margin(logits: Tensor, labels: Tensor, parameters: Iterable[Tensor], order: float) -> float:
-    """min_i (f_y(x_i) - max_{k != y} f_k(x_i)) / ||theta||_2^L, the margin that DE and stabilised BB both maximise.
+def normalized_margin(logits: Tensor, labels: Tensor, parameters: Iterable[Tensor], order: float) -> float:
+    """min_i (f_y(x_i) - max_{k != y} f_k(x_i)) / ||theta||_2^L, the margin that DE and stabilized BB both maximize.
 
     `order` is L with f_{c theta}(x) = c^L f_theta(x): for a ReLU network without biases, the number of its layers
     with weights. The margin then does not change when all weights are multiplied by one number. It is negative

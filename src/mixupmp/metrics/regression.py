@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from mixupmp.errors import BadData, check
+from mixupmp.core.errors import BadData, check
 from mixupmp.metrics.checks import as_floats
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixupmp.errors import check
+from mixupmp.core.errors import check
 from mixupmp.metrics.checks import checked_labels, checked_probabilities, pooled
 from mixupmp.metrics.totals import CELLS_PER_BIN, Totals
 

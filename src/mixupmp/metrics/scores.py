@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from mixupmp.errors import BadData, MixupMPError, check
+from mixupmp.core.errors import BadData, MixupMPError, check
 from mixupmp.metrics.checks import TINY, as_floats, check_shape, checked_labels, complain, sum_tolerance
 from mixupmp.metrics.reliability import Result, result_of
 from mixupmp.metrics.totals import Totals
@@ -201,7 +201,7 @@ def _lift(probabilities: Tensor, lifted: Tensor) -> Tensor:
 def _entropy(probabilities: Tensor, lifted: Tensor) -> float:
     """The sum over all rows of -sum_k p_k log p_k; `lifted` becomes its logarithm.
 
-    Three times faster than torch.special.entr, which has no vectorised kernel.
+    Three times faster than torch.special.entr, which has no vectorized kernel.
     """
     # torch.dot would save a pass, but it adds up in one float32; sum() adds in cascades and keeps seven digits.
     return -float(lifted.log_().mul_(probabilities).sum())

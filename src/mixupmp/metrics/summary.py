@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mixupmp.errors import check
+from mixupmp.core.errors import check
 from mixupmp.metrics.reliability import Result
 
 # Shown in percent, as the paper's tables do. All other measures are shown as they are.
@@ -22,7 +22,7 @@ class Summary:
     repeats: int
 
 
-def summarise(results: Sequence[Result | Mapping[str, float | None]]) -> dict[str, Summary]:
+def summarize(results: Sequence[Result | Mapping[str, float | None]]) -> dict[str, Summary]:
     """Mean and standard error (deviation with n-1, over the root of n) of every measure that all repeats have."""
     check(len(results) > 0, "results", results, "at least one result")
     plain = [r.to_dict() if isinstance(r, Result) else dict(r) for r in results]

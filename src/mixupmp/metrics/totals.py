@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixupmp.errors import BadData
+from mixupmp.core.errors import BadData
 
 # Cells of the histogram of confidences within each bin. The bins themselves are unions of cells, so ECE is exact;
 # the adaptive bins, whose edges are known only at the end, fall on the nearest cell's edge.

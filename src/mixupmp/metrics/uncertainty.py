@@ -9,7 +9,7 @@ from mixupmp.metrics.checks import TINY, checked_probabilities, pooled
 
 
 def _entropies(probabilities: Tensor) -> Tensor:
-    # Three times faster than torch.special.entr, which has no vectorised kernel.
+    # Three times faster than torch.special.entr, which has no vectorized kernel.
     return -probabilities.clamp_min(TINY).log_().mul_(probabilities).sum(-1)
 
 

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from mixupmp.core.errors import UnknownName, check
 from mixupmp.data.corruptions import blur, digital, noise, weather
-from mixupmp.errors import UnknownName, check
 
-__all__ = ["CORRUPTIONS", "NOT_RISING", "SEVERITIES", "corrupt", "unchanged_for_grey"]
+__all__ = ["CORRUPTIONS", "NOT_RISING", "SEVERITIES", "corrupt", "unchanged_for_gray"]
 
 # Each takes float images (rows, channels, height, width) in [0, 1], a severity and a generator.
 _BY_NAME: dict[str, Callable[[Tensor, int, Generator], Tensor]] = {
@@ -50,20 +50,20 @@ SEVERITIES = (1, 2, 3, 4, 5)
 NOT_RISING = {
     "glass_blur": "the stronger blur of 3 against 2, and of 5 against 4, evens out pixels before they change places",
     "spatter": "1 to 3 are drops of water, 4 and 5 are fewer and smaller spots of mud",
-    "saturate": "1 and 2 take colour away, 3 to 5 add it, and 3 is the mildest of all",
+    "saturate": "1 and 2 take color away, 3 to 5 add it, and 3 is the mildest of all",
     "elastic_transform": "the affine part, which moves pixels furthest, shrinks while the local displacements grow",
 }
 BLOCK_PIXELS = 1024 * 1024  # images are taken in blocks of about this many pixels, to stay in the caches
 
 
-def unchanged_for_grey(name: str) -> bool:
+def unchanged_for_gray(name: str) -> bool:
     """Whether a corruption leaves one-channel images as they are (saturation has no meaning there)."""
     _check_name(name)
     return name == "saturate"
 
 
 def corrupt(images: Tensor | NDArray[Any], name: str, severity: int, seed: int = 0) -> Tensor:
-    """Corrupted copies of uint8 images (rows, channels, height, width), grey or RGB; `name` is one of `CORRUPTIONS`."""
+    """Corrupted copies of uint8 images (rows, channels, height, width), gray or RGB; `name` is one of `CORRUPTIONS`."""
     _check_name(name)
     check(severity in SEVERITIES, "severity", severity, "one of 1, 2, 3, 4, 5")
     given = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
@@ -88,5 +88,5 @@ def _check_name(name: str) -> None:
 
 
 def _seed(*parts: object) -> int:
-    """Parts to a seed such that neighbouring parts give unrelated ones."""
+    """Parts to a seed such that neighboring parts give unrelated ones."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")

@@ -25,10 +25,10 @@ def glass_blur(images: Tensor, severity: int, generator: Generator) -> Tensor:
 
 
 def _exchanged(images: Tensor, distance: float, passes: int, generator: Generator) -> Tensor:
-    """Where each pixel comes from, (rows, height * width), after passes of exchanges with a neighbour.
+    """Where each pixel comes from, (rows, height * width), after passes of exchanges with a neighbor.
 
     In one pass a pixel moves at most once: exchanged again and again, it would be carried across the image. So each
-    pixel proposes a neighbour, the proposals are ranked at random, and one that ranks first for both sides is kept;
+    pixel proposes a neighbor, the proposals are ranked at random, and one that ranks first for both sides is kept;
     after three such rounds few pixels are left without a partner. A distance below one pixel is the chance of a move.
     """
     height, width = images.shape[-2:]
@@ -87,7 +87,7 @@ def motion_blur(images: Tensor, severity: int, generator: Generator) -> Tensor:
 
 
 def zoom_blur(images: Tensor, severity: int, generator: Generator) -> Tensor:
-    """The mean of the image and its centre-zooms by 1, 1.01, and so on up to, not including, 1 + steps/100."""
+    """The mean of the image and its center-zooms by 1, 1.01, and so on up to, not including, 1 + steps/100."""
     steps = (6, 11, 16, 21, 26)[severity - 1]
     height, width = images.shape[-2:]
     total = images.clone()

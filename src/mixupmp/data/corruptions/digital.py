@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from mixupmp.core.errors import MissingExtra
 from mixupmp.data.corruptions.filters import apply, box_matrix, gaussian, scale_of
-from mixupmp.errors import MissingExtra
 
 
 def contrast(images: Tensor, severity: int, generator: Generator) -> Tensor:
@@ -20,7 +20,7 @@ def contrast(images: Tensor, severity: int, generator: Generator) -> Tensor:
 
 
 def brightness(images: Tensor, severity: int, generator: Generator) -> Tensor:
-    """V + b in HSV. With hue and saturation kept, all channels grow by V'/V; for grey that is x + b itself."""
+    """V + b in HSV. With hue and saturation kept, all channels grow by V'/V; for gray that is x + b itself."""
     more = (0.05, 0.10, 0.15, 0.20, 0.30)[severity - 1]
     value = images.amax(1, keepdim=True)
     brighter = (value + more).clamp_(max=1)
@@ -28,7 +28,7 @@ def brightness(images: Tensor, severity: int, generator: Generator) -> Tensor:
 
 
 def saturate(images: Tensor, severity: int, generator: Generator) -> Tensor:
-    """S a + b in HSV. A colour's distance from V grows by S'/S; a pixel without hue counts as red, as in HSV.
+    """S a + b in HSV. A color's distance from V grows by S'/S; a pixel without hue counts as red, as in HSV.
 
     One-channel images have no saturation and stay as they are.
     """

@@ -62,9 +62,9 @@ def gaussian(images: Tensor, sigma: float, truncate: float = 4.0, reflect: bool 
 
 
 def zoom_matrix(side: int, factor: float) -> Tensor:
-    """One axis enlarged about its centre by a factor of at least 1, bilinear, cut to its own length."""
-    centre = (side - 1) / 2
-    places = centre + (torch.arange(side, dtype=torch.float64) - centre) / factor
+    """One axis enlarged about its center by a factor of at least 1, bilinear, cut to its own length."""
+    center = (side - 1) / 2
+    places = center + (torch.arange(side, dtype=torch.float64) - center) / factor
     left = places.floor().long().clamp(0, max(side - 2, 0))
     share = (places - left).float().unsqueeze(1)
     matrix = torch.zeros(side, side).scatter_add_(1, left.unsqueeze(1), 1 - share)
@@ -72,11 +72,11 @@ def zoom_matrix(side: int, factor: float) -> Tensor:
 
 
 def box_matrix(source: int, target: int) -> Tensor:
-    """One axis resized from one length to another; a pixel is the mean of those whose centres its box holds."""
+    """One axis resized from one length to another; a pixel is the mean of those whose centers its box holds."""
     ratio = source / target
     reach = max(ratio, 1.0) / 2
-    centres = (torch.arange(target, dtype=torch.float64).unsqueeze(1) + 0.5) * ratio
-    distance = torch.arange(source, dtype=torch.float64) + 0.5 - centres
+    centers = (torch.arange(target, dtype=torch.float64).unsqueeze(1) + 0.5) * ratio
+    distance = torch.arange(source, dtype=torch.float64) + 0.5 - centers
     inside = ((distance > -reach) & (distance <= reach)).float()
     return inside / inside.sum(1, keepdim=True)
 

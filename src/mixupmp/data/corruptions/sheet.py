@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.errors import MissingExtra, check
 from mixupmp.data.atomic import atomic_file
-from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_grey
-from mixupmp.errors import MissingExtra, check
+from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 
 GAP = 0.12  # of an image's side, between the cells
 
@@ -49,12 +49,12 @@ def contact_sheet(images: Tensor, path: str | os.PathLike[str], seed: int = 0) -
 
 
 def _title(name: str, channels: int) -> str:
-    unchanged = channels == 1 and unchanged_for_grey(name)
-    return name.replace("_", " ") + ("\n(grey: unchanged)" if unchanged else "")
+    unchanged = channels == 1 and unchanged_for_gray(name)
+    return name.replace("_", " ") + ("\n(gray: unchanged)" if unchanged else "")
 
 
 def _mosaic(rows: list[list[Tensor]]) -> tuple[NDArray[Any], list[float], list[float]]:
-    """All cells in one RGB picture on white, with the centres of its columns and rows."""
+    """All cells in one RGB picture on white, with the centers of its columns and rows."""
     count, _, height, width = rows[0][0].shape
     gap = max(1, round(GAP * height))
     cell = (height + gap, count * width + gap)

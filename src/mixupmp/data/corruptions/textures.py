@@ -47,7 +47,7 @@ def _unit(field: Tensor) -> Tensor:
 def frost_texture(side: int) -> Tensor:
     """(3, 8 side, 8 side): ice crystals on dark glass, periodic, always the same.
 
-    Needles grow from random points along six directions; where patches of a slowly varying field favour one
+    Needles grow from random points along six directions; where patches of a slowly varying field favor one
     direction they form feathers. Feathers of two lengths are laid over each other and tinted as ice.
     """
     size, unit = TEXTURE_SIDES * side, side / 32

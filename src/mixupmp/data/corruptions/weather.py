@@ -13,16 +13,14 @@ BROWN = (63 / 255, 42 / 255, 20 / 255)
 LUMA = (0.299, 0.587, 0.114)
 
 
-def grey(images: Tensor) -> Tensor:
-    """(rows, 1, height, width): the luma of RGB; a grey image is its own."""
+def gray(images: Tensor) -> Tensor:
+    """(rows, 1, height, width): the luma of RGB; a gray image is its own."""
     return images if images.shape[1] == 1 else torch.einsum("nchw,c->nhw", images, torch.tensor(LUMA)).unsqueeze(1)
 
 
-def _colour(colour: tuple[float, float, float], images: Tensor) -> Tensor:
-    """A colour for these images: its luma where they are grey."""
-    return (
-        grey(torch.tensor(colour).view(1, 3, 1, 1)) if images.shape[1] == 1 else torch.tensor(colour).view(1, 3, 1, 1)
-    )
+def _color(color: tuple[float, float, float], images: Tensor) -> Tensor:
+    """A color for these images: its luma where they are gray."""
+    return gray(torch.tensor(color).view(1, 3, 1, 1)) if images.shape[1] == 1 else torch.tensor(color).view(1, 3, 1, 1)
 
 
 def _scaled_to_one(layer: Tensor) -> Tensor:
@@ -44,7 +42,7 @@ def frost(images: Tensor, severity: int, generator: Generator) -> Tensor:
     height, width = images.shape[-2:]
     texture = frost_texture(min(height, width))
     if images.shape[1] == 1:
-        texture = grey(texture.unsqueeze(0))[0]
+        texture = gray(texture.unsqueeze(0))[0]
     # Long sides wrap around: the texture is periodic.
     tops = torch.randint(texture.shape[1], (len(images), 1), generator=generator)
     lefts = torch.randint(texture.shape[2], (len(images), 1), generator=generator)
@@ -71,7 +69,7 @@ def snow(images: Tensor, severity: int, generator: Generator) -> Tensor:
     layer = torch.where(layer < threshold, torch.zeros(()), layer).clamp_(0, 1)
     angles = torch.rand(len(images), generator=generator) * 90 - 135
     layer = streak(layer, radius, sigma, angles)
-    white = torch.maximum(images, 1.5 * grey(images) + 0.5)
+    white = torch.maximum(images, 1.5 * gray(images) + 0.5)
     return keep * images + (1 - keep) * white + layer + layer.rot90(2, (2, 3))
 
 
@@ -89,10 +87,10 @@ def spatter(images: Tensor, severity: int, generator: Generator) -> Tensor:
     layer = gaussian(mean + deviation * torch.randn(shape, generator=generator), smooth)
     layer = torch.where(layer < threshold, torch.zeros(()), layer)
     if severity <= 3:
-        return images + strength * _lit(layer) * _colour(TURQUOISE, images)
+        return images + strength * _lit(layer) * _color(TURQUOISE, images)
     mud = gaussian((layer > threshold).float(), strength)
     mud = torch.where(mud < 0.8, torch.zeros(()), mud)
-    return images * (1 - mud) + mud * _colour(BROWN, images)
+    return images * (1 - mud) + mud * _color(BROWN, images)
 
 
 def _lit(layer: Tensor) -> Tensor:

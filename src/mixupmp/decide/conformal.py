@@ -1,0 +1,168 @@
+"""Conformal prediction: sets of classes that hold the true one with a stated probability, whatever the network.
+
+Split conformal prediction: a score s(x, k) says how badly class k fits; held-out rows give n scores of true classes;
+the set of a new row is every class whose score is at most their ceil((n+1) coverage)-th smallest. If the held-out
+and the new rows are exchangeable, the set holds the true class with probability at least `coverage`, and at most
+coverage + 1/(n+1) if no scores are equal. It is a promise over all rows together, not for every kind of row.
+
+    LAC   s = 1 - p_k                                           the smallest sets on average; hard rows may get none
+    APS   s = sum of p over the classes ranked before k + u p_k    sets that adapt to the row; u uniform, or 1
+    RAPS  s = APS + penalty (rank of k - free_ranks)_+          the same, with long tails cut
+
+(Sadinle et al. 2019; Romano et al. 2020; Angelopoulos et al. 2021.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
+
+KINDS = ("lac", "aps", "raps")
+
+
+@dataclass(frozen=True)
+class Conformal:
+    """A fitted predictor of sets: the sorted scores of the held-out rows, and how they were made."""
+
+    kind: str
+    classes: int
+    scores: tuple[float, ...]
+    seed: int = 0
+    randomized: bool = True
+    penalty: float = 0.0
+    free_ranks: int = 0
+
+    def attainable(self, coverage: float) -> bool:
+        """Were there rows enough for this coverage? If not, only the set of all classes can promise it."""
+        return self._rank(coverage) <= len(self.scores)
+
+    def threshold(self, coverage: float) -> float:
+        """The largest score that the sets admit: infinity where the coverage is not attainable."""
+        rank = self._rank(coverage)
+        return self.scores[rank - 1] if rank <= len(self.scores) else math.inf
+
+    @torch.no_grad()
+    def predict_set(self, probabilities: Tensor, coverage: float = 0.9, allow_empty: bool = True) -> Tensor:
+        """Which classes are in the set of each row: bool (rows, classes).
+
+        An empty set is a row unlike those of the fit, and needed for the coverage to be no more than was asked;
+        `allow_empty=False` puts the predicted class in it, which can only raise the coverage.
+        """
+        values = pooled(checked_probabilities(probabilities, members=None))
+        check(values.shape[1] == self.classes, "probabilities", tuple(values.shape), f"over {self.classes} classes")
+        if not self.attainable(coverage):
+            warnings.warn(self._too_few(coverage), GuaranteeWarning, stacklevel=3)  # past torch's decorator
+        inside = self._class_scores(values) <= self.threshold(coverage)
+        if not allow_empty:
+            predicted = values.argmax(1, keepdim=True)
+            inside = inside.scatter(1, predicted, inside.gather(1, predicted) | ~inside.any(1, keepdim=True))
+        return inside
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, lists and strings: what JSON holds."""
+        return {**asdict(self), "scores": list(self.scores)}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Conformal:
+        """The predictor that `to_dict` described."""
+        try:
+            scores = tuple(float(score) for score in state["scores"])
+            fitted = cls(**{**state, "scores": scores})
+        except (KeyError, TypeError) as error:
+            raise BadData(f"this is not a conformal predictor: {error!r}. Give what to_dict() returned.") from error
+        if fitted.kind not in KINDS:
+            raise UnknownName("conformal score", str(fitted.kind), KINDS)
+        if not scores or any(not (a <= b) for a, b in itertools.pairwise(scores)):
+            raise BadData("the scores of a conformal predictor must be numbers in rising order: the file was changed.")
+        return fitted
+
+    def _rank(self, coverage: float) -> int:
+        check(0 < coverage < 1, "coverage", coverage, "between 0 and 1, both excluded")
+        # .9 * 10 must be 9 although .9 is not nine tenths.
+        return max(1, math.ceil((len(self.scores) + 1) * coverage - 1e-9))
+
+    def _too_few(self, coverage: float) -> str:
+        needed = math.ceil(coverage / (1 - coverage) - 1e-9)
+        return (
+            f"coverage {coverage} needs at least {needed} held-out rows and the fit had {len(self.scores)}: "
+            "every set holds all classes. Fit on more rows or ask for less coverage."
+        )
+
+    def _class_scores(self, probabilities: Tensor) -> Tensor:
+        """s(x, k) for every class. The fit and the prediction both come through here, so they agree to the last bit."""
+        values = probabilities.double()
+        if self.kind == "lac":
+            return 1 - values
+        ordered, order = values.sort(dim=1, descending=True, stable=True)
+        share = _row_uniforms(values, self.seed)[:, None] if self.randomized else 1.0
+        scores = ordered.cumsum(1) - ordered + share * ordered
+        if self.kind == "raps":
+            ranks = torch.arange(1, self.classes + 1, dtype=values.dtype, device=values.device)
+            scores = scores + self.penalty * (ranks - self.free_ranks).clamp_min(0)
+        return torch.empty_like(scores).scatter_(1, order, scores)
+
+
+def fit_conformal(
+    kind: str,
+    probabilities: Tensor,
+    labels: Tensor,
+    seed: int = 0,
+    randomized: bool = True,
+    penalty: float = 0.01,
+    free_ranks: int = 5,
+) -> Conformal:
+    """Fit on held-out rows that neither training nor calibration has seen. kind is "lac", "aps" or "raps".
+
+    probabilities are (rows, classes), or of members, which are pooled. `randomized` is for APS and RAPS: with it
+    their coverage is exact, without it sets are larger and the coverage is more than was asked. `penalty` and
+    `free_ranks` are RAPS's: each class past the `free_ranks` most probable ones costs `penalty`.
+    """
+    if kind not in KINDS:
+        raise UnknownName("conformal score", kind, KINDS)
+    check(0 <= seed < 2**62, "seed", seed, "from 0 to 2**62 - 1")
+    check(penalty >= 0, "penalty", penalty, "at least 0")
+    check(free_ranks >= 0, "free_ranks", free_ranks, "at least 0")
+    values = pooled(checked_probabilities(probabilities, members=None))
+    rows, classes = values.shape
+    true = checked_labels(labels, rows, classes).to(values.device)
+    randomized = randomized and kind != "lac"
+    penalty, free_ranks = (penalty, free_ranks) if kind == "raps" else (0.0, 0)
+    empty = Conformal(kind, classes, (), seed, randomized, penalty, free_ranks)
+    scores = empty._class_scores(values).gather(1, true[:, None]).squeeze(1)
+    return Conformal(kind, classes, tuple(scores.sort().values.tolist()), seed, randomized, penalty, free_ranks)
+
+
+# The constants of splitmix64, as signed numbers.
+GOLDEN = -7046029254386353131
+FIRST = -4658895280553007687
+SECOND = -7723592293110705685
+
+
+def _row_uniforms(probabilities: Tensor, seed: int) -> Tensor:
+    """A number in [0, 1) for each row that depends on the seed and the row's probabilities alone.
+
+    Drawn from a generator, a row's set would depend on the rows around it. So mixed from the row's own bits, the
+    score is a fixed function of row and class, for which the guarantee holds as it does for any other.
+    """
+    classes = probabilities.shape[1]
+    positions = torch.arange(1, classes + 1, device=probabilities.device) * GOLDEN
+    bits = (probabilities + 0.0).contiguous().view(torch.int64)  # adding zero makes -0 equal to 0
+    state = _mix(bits ^ _mix(positions)).sum(1) + _mix(positions[:1] * (seed + 1))
+    return (_mix(state) >> 11 & (1 << 53) - 1).double() / (1 << 53)
+
+
+def _mix(state: Tensor) -> Tensor:
+    """splitmix64: every bit of the answer depends on every bit of the question."""
+    state = (state ^ (state >> 30 & (1 << 34) - 1)) * FIRST
+    state = (state ^ (state >> 27 & (1 << 37) - 1)) * SECOND
+    return state ^ (state >> 31 & (1 << 33) - 1)

@@ -1,0 +1,57 @@
+"""Rows that no member was fitted to: how they are set aside, and what each of them costs a posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mixupmp.core.errors import check
+from mixupmp.core.likelihoods import Categorical, Gaussian
+from mixupmp.core.rows import Rows, split
+from mixupmp.core.seeds import generator
+from mixupmp.metrics.checks import TINY
+from mixupmp.metrics.regression import mixture_crps, mixture_nll
+
+CRITERIA = ("nll", "brier", "error", "crps")
+
+
+def check_criterion(criterion: str, likelihood: Categorical | Gaussian) -> None:
+    """Whether the criterion means something for labels of this kind."""
+    known = ("nll", "brier", "error") if isinstance(likelihood, Categorical) else ("nll", "crps")
+    check(criterion in known, "criterion", criterion, f"one of {', '.join(known)} for this likelihood")
+
+
+def folds(rows: Rows, validation: float | int, classes: bool, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """(training, held-out) rows: one pair for a share, k for a whole number k; stratified where labels are classes."""
+    if isinstance(validation, float) and classes:
+        yield split(rows, validation, seed)
+        return
+    order = torch.randperm(len(rows), generator=generator(seed, "folds"))
+    if isinstance(validation, float):
+        held = max(1, round(validation * len(rows)))
+        yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
+        return
+    check(validation <= len(rows), "validation", validation, f"at most the {len(rows)} rows")
+    if classes:  # dealt out class by class, each fold has its share of every class
+        order = order[torch.argsort(rows.labels[order], stable=True)]
+    fold = torch.empty(len(rows), dtype=torch.int64)
+    fold[order] = torch.arange(len(rows)) % validation
+    for number in range(validation):
+        yield rows.take((fold != number).nonzero().squeeze(1)), rows.take((fold == number).nonzero().squeeze(1))
+
+
+def row_losses(outputs: Tensor, labels: Tensor, likelihood: Categorical | Gaussian, criterion: str) -> Tensor:
+    """The loss of each row, for (members, rows, outputs): of the mean probabilities, or of the mixture of Gaussians."""
+    if not isinstance(likelihood, Categorical):
+        means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
+        measure = mixture_crps if criterion == "crps" else mixture_nll
+        return measure(means, deviations, labels.double())
+    probabilities = outputs.double().softmax(-1).mean(0)
+    if criterion == "error":
+        return (probabilities.argmax(1) != labels).double()
+    if criterion == "brier":
+        return (probabilities - functional.one_hot(labels, probabilities.shape[1])).square().sum(1)
+    return -probabilities.gather(1, labels[:, None]).squeeze(1).clamp(min=TINY).log()

@@ -1,0 +1,148 @@
+"""What users call X, as the tensors that the core takes: tables, images, tensors, frames, Datasets and DataLoaders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import Dataset as TorchDataset
+
+from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.rows import Rows, Standardize
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows looked that an estimator was fitted to; those it is asked about must look the same."""
+
+    kind: Literal["table", "images"]
+    shape: tuple[int, ...]  # of one row, as the network sees it
+    pixels: bool = False  # uint8, to be divided by 255
+
+
+def unpack(X: Any, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
+    """Rows, a torch Dataset or a DataLoader as a pair of tensors; anything else as it came.
+
+    They bring their own labels, so `y` must be left out with them. `ordered` refuses a DataLoader that shuffles:
+    nobody could tell which answer belongs to which row.
+    """
+    if not isinstance(X, Rows | TorchDataset | DataLoader):
+        return X, y
+    check(y is None, "y", type(y).__name__, f"left out, as {type(X).__name__} brings its own labels")
+    if isinstance(X, Rows):
+        return X.inputs, X.labels
+    if isinstance(X, DataLoader):
+        if ordered and isinstance(X.sampler, RandomSampler):
+            raise InvalidArgument("X", X, "a DataLoader with shuffle=False", "Answers come in the order of its rows.")
+        return _collect(X)
+    return _collect(DataLoader(X, batch_size=256))
+
+
+def _collect(loader: DataLoader[Any]) -> tuple[Tensor, Tensor | None]:
+    inputs, labels = [], []
+    for item in loader:
+        pair = item if isinstance(item, list | tuple) else (item,)
+        if not all(isinstance(part, Tensor) for part in pair[:2]):
+            raise BadData(f"a Dataset must give tensors (input, label), got {[type(p).__name__ for p in pair[:2]]}.")
+        inputs.append(pair[0])
+        labels += [torch.as_tensor(pair[1])] if len(pair) > 1 else []
+    if not inputs:
+        raise BadData("the Dataset is empty: it needs at least one row.")
+    return torch.cat(inputs), torch.cat(labels) if labels else None
+
+
+def is_table(X: Any) -> bool:
+    """Whether X has rows and columns, and is therefore scikit-learn's to check."""
+    dimensions = getattr(X, "ndim", None)
+    return not (isinstance(dimensions, int) and dimensions > 2)
+
+
+def check_numeric_frame(X: Any) -> None:
+    """Say which columns of a data frame are no numbers, before scikit-learn says only that one is not."""
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        return
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype
+
+    def usable(dtype: Any) -> bool:
+        # A column of objects may hold numbers; scikit-learn finds out.
+        return bool(is_numeric_dtype(dtype) or is_bool_dtype(dtype) or is_object_dtype(dtype))
+
+    odd = [str(name) for name, dtype in zip(X.columns, X.dtypes, strict=True) if not usable(dtype)]
+    if odd:
+        raise BadData(
+            f"these columns are not numbers: {', '.join(odd)}. Encode them first, for instance with "
+            "make_pipeline(make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'), estimator)."
+        )
+
+
+def read_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, numeric_y: bool = False) -> Any:
+    """A 2-D table by scikit-learn's rules, as float32; with y, the pair of them."""
+    if isinstance(X, Tensor):
+        X = X.detach().cpu().numpy()
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    check_numeric_frame(X)
+    more = {"y_numeric": True} if numeric_y else {}
+    return validate_data(estimator, X, y, reset=reset, dtype=np.float32, **more)
+
+
+def read_images(X: Any) -> tuple[Tensor, Layout]:
+    """Images with their channels first: uint8 where the pixels are whole numbers, float32 otherwise."""
+    images = X.detach().cpu() if isinstance(X, Tensor) else torch.from_numpy(np.ascontiguousarray(_numeric(X)))
+    check(len(images) > 0, "X", tuple(images.shape), "at least one row")
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
+        images = images.permute(0, 3, 1, 2).contiguous()
+    pixels = not images.is_floating_point()
+    if pixels and images.dtype != torch.uint8:
+        low, high = int(images.min()), int(images.max())
+        check(low >= 0 and high <= 255, "X", (low, high), "pixels from 0 to 255 where they are whole numbers")
+        images = images.to(torch.uint8)
+    images = images if pixels else images.float()
+    if not pixels and not bool(torch.isfinite(images).all()):
+        raise BadData("X contains NaN or infinity: remove or impute those rows.")
+    return images, Layout("images", tuple(images.shape[1:]), pixels)
+
+
+def _numeric(X: Any) -> NDArray[Any]:
+    array = np.asarray(X)
+    check(array.dtype.kind in "biuf", "X", array.dtype, "an array of numbers")
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array
+
+
+def read_again(estimator: Any, X: Any, layout: Layout) -> Tensor:
+    """Rows to answer for, checked to look like those of the fit."""
+    X, _ = unpack(X, ordered=True)
+    if layout.kind == "table":
+        return torch.from_numpy(read_table(estimator, X, reset=False))
+    check(not is_table(X), "X", getattr(X, "shape", X), f"images of shape (rows, {_said(layout.shape)})")
+    inputs, found = read_images(X)
+    check(found.shape == layout.shape, "X", tuple(inputs.shape), f"of shape (rows, {_said(layout.shape)}), as in fit")
+    if found.pixels != layout.pixels:
+        kinds = ("floats", "whole numbers from 0 to 255")
+        raise InvalidArgument("X", str(inputs.dtype), f"{kinds[layout.pixels]}, as the images of fit were")
+    return inputs
+
+
+def _said(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:
+    """Mean and deviation by column or channel; rows count by their weights, so that weight two is the row twice."""
+    if weights is None or inputs.dtype == torch.uint8:
+        return Standardize.of(inputs)
+    share = (weights.double() / weights.double().sum()).view(-1, 1)
+    columns = inputs.double().flatten(2).mean(2) if inputs.ndim > 2 else inputs.double()
+    mean = (columns * share).sum(0)
+    centerd = inputs.double() - mean.view(1, -1, *(1,) * (inputs.ndim - 2))
+    squares = centerd.square().flatten(2).mean(2) if inputs.ndim > 2 else centerd.square()
+    deviation = (squares * share).sum(0).sqrt()
+    return Standardize(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))

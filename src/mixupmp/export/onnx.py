@@ -1,0 +1,279 @@
+"""A posterior as one ONNX graph: raw inputs in; member probabilities, their mean and two uncertainties out.
+
+The graph holds the scaling of the inputs, so it takes what the posterior takes: uint8 images as they are read, or a
+table's own numbers. The number of rows is free. What is frozen in it is written into its metadata.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.posterior import DropoutPosterior, LaplacePosterior, Posterior, logits_of
+from mixupmp.core.version import __version__
+from mixupmp.decide.calibrate import Calibrator, Temperature, VectorScaling
+from mixupmp.metrics.checks import TINY
+
+CLASSIFIER_OUTPUTS = ("member_probabilities", "probabilities", "entropy", "mutual_information")
+REGRESSOR_OUTPUTS = ("member_means", "member_deviations", "predicted_mean", "predicted_deviation")
+TOLERANCE = 1e-5
+OPSET = 18
+
+
+class ExportDisagrees(MixupMPError, ArithmeticError):
+    """onnxruntime and PyTorch give different answers for the exported graph."""
+
+
+def export_onnx(
+    posterior: Posterior,
+    path: str | Path,
+    *,
+    pixels: bool | None = None,
+    calibrator: Calibrator | None = None,
+    target: tuple[float, float] = (0.0, 1.0),
+) -> dict[str, str]:
+    """Write the posterior as an ONNX file, check it in onnxruntime, and return the metadata that it carries.
+
+    Outputs of a classifier: member_probabilities (members, rows, classes), their mean, probabilities (rows, classes),
+    its entropy (rows,), and mutual_information (rows,). Of a regressor: member_means, member_deviations (members,
+    rows), predicted_mean and predicted_deviation (rows,), on the scale of the `target` (its mean and deviation).
+    `pixels` says that inputs are uint8, which is assumed of images. A temperature or vector `calibrator` acts on the
+    mean.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 - looked for before the work is done
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
+    task = posterior.task
+    if pixels is None:
+        pixels = len(task.input_shape) == 3
+    example = _example(task.input_shape, pixels)
+    graph = _graph(posterior, example, calibrator, target).eval()
+    names = CLASSIFIER_OUTPUTS if isinstance(task.likelihood, Categorical) else REGRESSOR_OUTPUTS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+        program: Any = torch.onnx.export(
+            graph, (example,), dynamo=True, opset_version=OPSET, verbose=False, input_names=["inputs"],
+            output_names=list(names), dynamic_shapes={"inputs": {0: torch.export.Dim("rows", min=1)}},
+        )  # fmt: skip
+    model = program.model_proto
+    metadata = _metadata(posterior, pixels, calibrator)
+    onnx.helper.set_model_props(model, metadata)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(path))
+    _check(path, graph, names, task.input_shape, pixels)
+    return metadata
+
+
+class _Scaled(nn.Module):
+    """The scaling of `Standardize` as part of a graph."""
+
+    slope: Tensor
+    shift: Tensor
+
+    def __init__(self, posterior: Posterior, pixels: bool) -> None:
+        super().__init__()
+        standardize, shape = posterior.task.standardize, posterior.task.input_shape
+        scale = 1 / 255 if pixels else 1.0
+        view = (1, -1) + (1,) * (len(shape) - 1)
+        slope = [scale / d for d in standardize.deviation] or [scale]
+        shift = [-m / d for m, d in zip(standardize.mean, standardize.deviation, strict=True)] or [0.0]
+        self.register_buffer("slope", torch.tensor(slope).view(view))
+        self.register_buffer("shift", torch.tensor(shift).view(view))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.float() * self.slope + self.shift
+
+
+class _Networks(nn.Module):
+    """An ensemble's networks, one after another."""
+
+    def __init__(self, networks: list[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.stack([logits_of(network(inputs)) for network in self.networks])
+
+
+class _FixedMasks(nn.Module):
+    """A dropout layer whose mask depends on the member; rows come as (members * rows, ...)."""
+
+    masks: Tensor
+
+    def __init__(self, masks: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("masks", masks)  # (members, 1, *shape)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        members = self.masks.shape[0]
+        apart = inputs.reshape(members, -1, *inputs.shape[1:])
+        return (apart * self.masks).reshape(-1, *inputs.shape[1:])
+
+
+class _Masked(nn.Module):
+    """One network for all masks: every row once for each member."""
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__()
+        self.network, self.members = network, members
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        repeated = inputs.repeat(self.members, *(1,) * (inputs.ndim - 1))
+        outputs = logits_of(self.network(repeated))
+        return outputs.reshape(self.members, -1, outputs.shape[-1])
+
+
+class _LastLayers(nn.Module):
+    """A Laplace posterior of the last layer, for which the linearized network is the network with that layer."""
+
+    def __init__(self, network: nn.Module, changes: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.network, self.names = network, list(changes)
+        parameters = dict(network.named_parameters())
+        for number, (name, change) in enumerate(changes.items()):
+            self.register_buffer(f"last_{number}", parameters[name].detach() + change)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = [self.get_buffer(f"last_{number}") for number in range(len(self.names))]
+        members = [dict(zip(self.names, of_member, strict=True)) for of_member in zip(*values, strict=True)]
+        return torch.stack([logits_of(functional_call(self.network, weights, (inputs,))) for weights in members])
+
+
+class _Classifier(nn.Module):
+    def __init__(self, scaled: nn.Module, members: nn.Module, calibrator: Calibrator | None) -> None:
+        super().__init__()
+        self.scaled, self.members = scaled, members
+        self.scales, self.shifts = _calibration(calibrator)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        each = self.members(self.scaled(inputs)).softmax(-1)
+        pooled = each.mean(0)
+        disagreement = (_entropy(pooled) - _entropy(each).mean(0)).clamp(min=0)
+        if self.scales is not None:
+            pooled = (pooled.clamp(min=TINY).log() * self.scales + self.shifts).softmax(-1)
+        return each, pooled, _entropy(pooled), disagreement
+
+
+class _Regressor(nn.Module):
+    def __init__(self, scaled: nn.Module, members: nn.Module, target: tuple[float, float]) -> None:
+        super().__init__()
+        self.scaled, self.members = scaled, members
+        self.center, self.scale = target
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.members(self.scaled(inputs))
+        means = outputs[..., 0] * self.scale + self.center
+        deviations = (0.5 * outputs[..., 1].clamp(-12, 12)).exp() * self.scale
+        mean = means.mean(0)
+        variance = deviations.square().mean(0) + (means - mean).square().mean(0)
+        return means, deviations, mean, variance.sqrt()
+
+
+def _graph(
+    posterior: Posterior, example: Tensor, calibrator: Calibrator | None, target: tuple[float, float]
+) -> nn.Module:
+    posterior = copy.deepcopy(posterior).to("cpu")
+    members: nn.Module
+    if isinstance(posterior, DropoutPosterior):
+        members = _with_masks(posterior, example)
+    elif isinstance(posterior, LaplacePosterior):
+        layers = {name.rpartition(".")[0] for name in posterior.changes}
+        last = [name for name, module in posterior.networks[0].named_modules() if isinstance(module, nn.Linear)][-1:]
+        if list(layers) != last:
+            raise InvalidArgument("posterior", "Laplace over all weights", "a Laplace posterior of the last layer",
+                                  "ONNX has no derivatives to linearize a network with.")  # fmt: skip
+        members = _LastLayers(posterior.networks[0], posterior.changes)
+    else:
+        members = _Networks(posterior.networks)
+    scaled = _Scaled(posterior, example.dtype == torch.uint8)
+    if isinstance(posterior.task.likelihood, Categorical):
+        return _Classifier(scaled, members, calibrator)
+    return _Regressor(scaled, members, target)
+
+
+def _with_masks(posterior: DropoutPosterior, example: Tensor) -> nn.Module:
+    posterior.member_outputs(example)  # draws every mask
+    network = posterior.networks[0]
+    names = {id(module): name for name, module in network.named_modules()}
+    for number, layer in enumerate(posterior.layers):
+        places = {(use, shape) for _, drawn, use, shape in posterior._drawn if drawn == number}
+        if not places:
+            continue  # a layer that is never called has no mask
+        if len(places) > 1:
+            raise InvalidArgument("posterior", f"a network that uses {names[id(layer)]} {len(places)} times",
+                                  "one with a dropout layer of its own for each place")  # fmt: skip
+        use, shape = places.pop()
+        masks = torch.stack([posterior._drawn[member, number, use, shape] for member in range(posterior.members)])
+        parent, _, child = names[id(layer)].rpartition(".")
+        setattr(network.get_submodule(parent), child, _FixedMasks(masks[:, None]))
+    return _Masked(network, posterior.members)
+
+
+def _calibration(calibrator: Calibrator | None) -> tuple[Any, Any]:
+    if calibrator is None:
+        return None, None
+    if isinstance(calibrator, Temperature):
+        return 1 / calibrator.temperature, 0.0
+    if isinstance(calibrator, VectorScaling):
+        return nn.Buffer(torch.tensor(calibrator.scales)), nn.Buffer(torch.tensor(calibrator.shifts))
+    raise InvalidArgument("calibrator", type(calibrator).__name__, "a temperature or vector scaling of the mean")
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    return -(probabilities * probabilities.clamp(min=TINY).log()).sum(-1)
+
+
+def _example(shape: tuple[int, ...], pixels: bool, rows: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if pixels:
+        return torch.randint(0, 256, (rows, *shape), generator=generator, dtype=torch.uint8)
+    return torch.randn(rows, *shape, generator=generator)
+
+
+def _metadata(posterior: Posterior, pixels: bool, calibrator: Calibrator | None) -> dict[str, str]:
+    frozen = ["the weights of every member", "the scaling of the inputs", f"the number of members, {posterior.members}"]
+    if isinstance(posterior, DropoutPosterior):
+        frozen.append("one dropout mask for each member: the same row always gets the same answer")
+    if isinstance(posterior, LaplacePosterior):
+        frozen.append("the draws of the last layer from their Gaussian")
+    if calibrator is not None:
+        frozen.append(f"the calibration of the mean, {calibrator}")
+    shape = ", ".join(map(str, posterior.task.input_shape))
+    frozen.append("batch normalization, in evaluation mode")
+    return {
+        "mixupmp.core.version": __version__,
+        "mixupmp.classes": json.dumps(list(posterior.task.classes)),
+        "mixupmp.inputs": f"{'uint8 pixels' if pixels else 'float32'} (rows, {shape})",
+        "mixupmp.frozen": "; ".join(frozen) + ". The number of rows is free.",
+        "mixupmp.notes": "; ".join(posterior.notes),
+    }  # fmt: skip
+
+
+def _check(path: Path, graph: nn.Module, names: tuple[str, ...], shape: tuple[int, ...], pixels: bool) -> None:
+    """Answers of onnxruntime for one row and for many, held to PyTorch's."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for rows in (1, 7):
+        inputs = _example(shape, pixels, rows)
+        with torch.no_grad():
+            expected = graph(inputs)
+        for name, ours, theirs in zip(names, expected, session.run(None, {"inputs": inputs.numpy()}), strict=True):
+            scale = max(1.0, float(ours.abs().max()))
+            gap = float(np.abs(ours.numpy() - theirs).max()) / scale
+            if not gap <= TOLERANCE:
+                raise ExportDisagrees(f"{path}: {name} differs by {gap:.2g} between onnxruntime and PyTorch.")

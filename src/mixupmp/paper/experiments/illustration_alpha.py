@@ -1,0 +1,20 @@
+"""The 2-D clusters with varying alpha at r = 1: larger alpha puts new rows further from the data."""
+
+from __future__ import annotations
+
+from mixupmp.core.methods import mixup_mp
+from mixupmp.paper import Study
+from mixupmp.paper.landscape import Panel, draw_landscapes
+from mixupmp.paper.lines import ALPHAS
+
+TITLE = "2-D clusters: what alpha does to F_inf and to the uncertainty"
+RATIO = 1.0
+
+
+def panels(members: int) -> list[Panel]:
+    return [Panel(f"α = {alpha:g}", mixup_mp(RATIO, alpha, members)) for alpha in ALPHAS]
+
+
+def run(study: Study) -> None:
+    title = "As α grows, the bands of uncertainty around the decision boundary widen (r = 1)"
+    draw_landscapes(study, title, panels(2 if study.scale == "smoke" else 10))

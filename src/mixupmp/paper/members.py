@@ -1,0 +1,169 @@
+"""Trained members by the hash of their configuration, so that no experiment trains a network that another has.
+
+What decides a network's bits is its predictive, its architecture, its recipe, its data, its seed and its number; not
+the name of the method, nor how samples are made of the network afterwards. So a member of the deep ensemble, the same
+number of MixupMP with r = 0, the single network and the network under a Laplace approximation are one cached fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mixupmp.core.methods import Method
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.predictive import Predictive
+from mixupmp.core.samplers import Ensemble
+from mixupmp.core.weights import Expected
+from mixupmp.train.factory import build_network
+from mixupmp.train.run import RunFolder
+from mixupmp.train.vectorized.group import unsuited, vectorizable
+
+CACHE_FORMAT = 4  # to be raised when the same configuration comes to give other weights
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A posterior that an experiment needs: a plan, or some of its members."""
+
+    plan: Plan
+    members: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(self.plan.method.sampler.networks)) if self.members is None else self.members
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What has to be trained for it: each network by itself, or all at once where they share one program."""
+        description = self.plan.describe()
+        alike = vectorizable(build_network(self.plan, 0), self.plan.task.input_shape)
+        if alike and unsuited(self.plan) is None and len(self.numbers) > 1:
+            return (Piece(self.plan, self.numbers, "vectorized", description),)
+        return tuple(Piece(self.plan, (number,), "inline", description) for number in self.numbers)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of its networks and of how samples are made of them."""
+        sampler = (repr(self.plan.method.sampler), self.plan.seed) if not self.is_ensemble else ()
+        return _hash([*(piece.key for piece in self.pieces), *map(str, sampler)])
+
+    @property
+    def is_ensemble(self) -> bool:
+        return isinstance(self.plan.method.sampler, Ensemble)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The unit of training and of the cache: one network, or several that are trained in one program."""
+
+    plan: Plan
+    members: tuple[int, ...]
+    engine: str
+    description: dict[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        initial = self.description["initial"]
+        return _hash(
+            {
+                "format": CACHE_FORMAT,
+                "predictive": _canonical(self.plan.method.predictive),
+                # A measure that adapts is judged by the posterior of the network, so there the sampler counts.
+                "sampler": repr(self.plan.method.sampler) if self.plan.method.predictive.adaptive else None,
+                **{name: self.description[name] for name in ("network", "recipe", "task", "data", "seed")},
+                "initial": None if initial is None else [initial[number] for number in self.members],
+                "members": list(self.members),
+                "engine": self.engine,
+                "torch": self.description["versions"]["torch"].partition("+")[0],
+            }
+        )
+
+    @property
+    def lean_plan(self) -> Plan:
+        """The plan of these networks alone: what different methods that share them have in common."""
+        method = self.plan.method
+        sampler = method.sampler if method.predictive.adaptive else Ensemble(max(self.members) + 1)
+        lean = Method("member", _simplified(method.predictive), sampler, method.dropout, method.validation_fraction)
+        initial = None if self.plan.initial is None else self.plan.initial[: max(self.members) + 1]
+        return replace(self.plan, method=lean, initial=initial)
+
+    @property
+    def steps(self) -> int:
+        """The most steps it can take."""
+        rows, batch = len(self.plan.train), self.plan.recipe.batch_size or len(self.plan.train)  # type: ignore[arg-type]
+        return self.plan.recipe.epochs * max(1, -(-rows // batch))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of run folders, each named by the hash of what it holds."""
+
+    path: Path
+
+    def folder(self, piece: Piece) -> RunFolder:
+        return RunFolder(self.path / "members" / piece.key[:2] / piece.key[:20])
+
+    def has(self, piece: Piece) -> bool:
+        """Whether every member of the piece is finished."""
+        return all(self.folder(piece).summary(number) is not None for number in piece.members)
+
+    def finished(self, wanted: Wanted) -> Iterator[tuple[Summary, dict[str, Tensor]]]:
+        """How each network ended, and its weights: none where it diverged. Weights are checked by their hash."""
+        for piece in wanted.pieces:
+            folder = self.folder(piece)
+            for number in piece.members:
+                summary = folder.summary(number)
+                assert summary is not None, "ask for a posterior after it is trained"
+                yield summary, folder.weights(number) if summary.diverged_at is None else {}
+
+    def posterior(self, wanted: Wanted) -> Posterior | None:
+        """The posterior of the trained networks, or None where all of them diverged."""
+        plan, networks, summaries = wanted.plan, [], []
+        for summary, weights in self.finished(wanted):
+            summaries.append(summary)
+            if summary.diverged_at is None:
+                network = build_network(plan, summary.member)
+                network.load_state_dict(weights)
+                networks.append(network)
+        if not networks:
+            return None
+        posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
+        posterior.wanted, posterior.summaries = len(summaries), summaries
+        return posterior
+
+
+def default_cache() -> Path:
+    """$MIXUPMP_CACHE, or a folder of the user's cache."""
+    return Path(os.environ.get("MIXUPMP_CACHE") or Path.home() / ".cache" / "mixupmp" / "runs")
+
+
+def pieces_of(wanted: Sequence[Wanted]) -> list[Piece]:
+    """What has to be trained for all of these, each piece once."""
+    unique = {piece.key: piece for one in wanted for piece in one.pieces}
+    return list(unique.values())
+
+
+def _simplified(predictive: Predictive) -> Predictive:
+    """The same future without settings that it does not use: with r = 0 there is no base measure."""
+    unused = predictive.ratio == 0 and isinstance(predictive.weights, Expected) and not predictive.adaptive
+    return replace(predictive, ratio=float(predictive.ratio), base=None if unused else predictive.base)
+
+
+def _canonical(predictive: Predictive) -> Any:
+    from mixupmp.core.plan import plain
+
+    return plain(_simplified(predictive))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

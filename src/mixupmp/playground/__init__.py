@@ -1,5 +1,0 @@
-"""`mixupmp playground`: move r and watch the uncertainty landscape change while it trains."""
-
-from mixupmp.playground.scene import Scene
-
-__all__ = ["Scene"]

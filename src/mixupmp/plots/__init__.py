@@ -1,0 +1,6 @@
+"""Pictures for files, drawn by matplotlib (the extra 'plot'). Their titles say what is to be seen."""
+
+from mixupmp.plots.reliability import Panel, reliability_figure
+from mixupmp.plots.style import METHOD_COLORS, color_of, new_figure, write
+
+__all__ = ["METHOD_COLORS", "Panel", "color_of", "new_figure", "reliability_figure", "write"]

@@ -1,0 +1,61 @@
+"""Tensors from a sealed folder: read only if they are those that are expected, and finite."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from mixupmp.core.errors import BadRun
+from mixupmp.store.manifest import Sealed
+
+HEADER_LIMIT = 16 * 2**20  # bytes that name the tensors of a file
+
+
+def read_tensors(sealed: Sealed, name: str, form: dict[str, Tensor], all_of_them: bool = True) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, which have the names, shapes and types of this form.
+
+    The form says how large the file can be, so one that is not what it should be is refused before it is read.
+    """
+    path = sealed.path / name
+    if name not in sealed.hashes:
+        raise BadRun(f"{path} is missing: the manifest does not name it. Restore the folder from a copy, or fit again.")
+    needed = sum(value.numel() * value.element_size() for value in form.values())
+    size = sealed.size(name)
+    if not (needed if all_of_them else 0) <= size <= needed + HEADER_LIMIT:
+        raise BadRun(f"{path} has {size} bytes where the network's tensors have {needed}: it is something else.")
+    content = sealed.read(name, needed + HEADER_LIMIT)
+    _check_header(content, path)
+    try:
+        tensors = safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise BadRun(f"{path} is not a whole safetensors file: {error}") from error
+    _check_form(tensors, form, all_of_them, path)
+    return tensors
+
+
+def _check_header(content: bytes, path: Path) -> None:
+    """A safetensors file begins with the length of its header and the header, which is JSON."""
+    length = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
+    if not 2 <= length <= min(HEADER_LIMIT, len(content) - 8) or content[8:9] != b"{":
+        raise BadRun(f"{path} is not a safetensors file (its header would have {length} bytes): refused unread.")
+
+
+def _check_form(tensors: dict[str, Tensor], form: dict[str, Tensor], all_of_them: bool, path: Path) -> None:
+    odd = tensors.keys() ^ form.keys() if all_of_them else tensors.keys() - form.keys()
+    if odd or not tensors:
+        which = sorted(odd or form)[0]
+        raise BadRun(f"{path} does not fit the network: {which!r} is in only one of the two.")
+    for name, value in sorted(tensors.items()):  # a file's order is not always the same
+        if value.shape != form[name].shape or value.dtype != form[name].dtype:
+            raise BadRun(f"{path}: {name!r} is {_shown(value)}, the network needs {_shown(form[name])}.")
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise BadRun(f"{path} holds NaN or infinity in {name!r}: its training diverged, or it was tampered with.")
+
+
+def _shown(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"

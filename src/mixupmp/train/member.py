@@ -1,0 +1,290 @@
+"""The reference fit: one network on its way to becoming one posterior sample.
+
+Every engine either runs this, or is held to it by a test. Its whole state can be taken out and put back between any
+two steps, which is what makes a resumed fit end with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from math import isfinite
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mixupmp.core import seeds
+from mixupmp.core.batch import Batch
+from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.likelihoods import Categorical, weighted_loss
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Summary, logits_of
+from mixupmp.core.predictive import simulate
+from mixupmp.core.recipe import batches_of
+from mixupmp.core.threads import pinned_threads
+from mixupmp.train.factory import build_network
+from mixupmp.train.validation import over_confidence, told, validation_record
+
+# A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
+ENOUGH_ROWS = 10_000
+
+
+class Watch(Protocol):
+    """What a fit tells the outside, and asks of it, after each step."""
+
+    def stepped(self, fit: MemberFit) -> None:
+        """A step is done and the state is consistent. May save a checkpoint; may raise `Interrupted`."""
+        ...
+
+
+class Interrupted(Exception):
+    """The fit was asked to stop; its checkpoint is written."""
+
+
+class MemberFit:
+    """One member: its network, its optimizer, its future, and where it is."""
+
+    def __init__(self, plan: Plan, member: int) -> None:
+        self.plan, self.member = plan, member
+        self.recipe = plan.recipe
+        self.device = torch.device(plan.device)
+        self.draws = seeds.generator(plan.seed, member, "draws")
+        with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
+            self.network = build_network(plan, member).to(self.device)
+            self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
+        self.images = len(plan.task.input_shape) == 3
+        if self.images:
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
+        self.optimizer = self.recipe.build_optimizer(self.network.parameters())
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
+        self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
+        # Torch's global generator, which dropout and users' transforms draw from, as it is while this fit runs.
+        self._global_state, self._running = seeds.generator(plan.seed, member, "global").get_state(), False
+        self._cuda_state: Tensor | None = None  # the GPU's own, once it has been used
+        self.step = 0  # steps done
+        self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
+        self.diverged_at: int | None = None
+        self.over_confidence: Tensor | None = None
+        self.history: list[dict[str, Any]] = []
+        self.news: dict[str, Any] | None = None  # of the epoch that has just ended, until someone has taken it
+        self.seconds = 0.0
+        self.losses: list[Tensor] = []  # of this epoch's steps
+        self.epoch_loss = float("nan")
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return self.step // self.steps_an_epoch
+
+    @property
+    def last_loss(self) -> float:
+        """The loss of the latest step that was looked at."""
+        return float(self.losses[-1]) if self.losses else self.epoch_loss
+
+    @property
+    def total_steps(self) -> int:
+        """The most steps there can be."""
+        return self.recipe.epochs * self.steps_an_epoch
+
+    @property
+    def finished(self) -> bool:
+        if self.diverged_at is not None or self.step >= self.total_steps:
+            return True
+        after = self.recipe.epochs_after_interpolation
+        return after is not None and self.interpolated_at is not None and self.epoch >= self.interpolated_at + after
+
+    def run(self, watch: Watch) -> Summary:
+        """Go on to the end."""
+        with pinned_threads(self.recipe.threads), torch.random.fork_rng():
+            torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
+            torch.set_rng_state(self._global_state)
+            if self._cuda_state is not None:
+                torch.cuda.set_rng_state(self._cuda_state, self.device)
+            self._running = True
+            self.network.train()
+            try:
+                while not self.finished:
+                    self._run_epoch(watch)
+            finally:
+                self._global_state, self._cuda_state = torch.get_rng_state(), self._cuda_generator()
+                self._running = False
+            self._check_weights()
+            return self.summary()
+
+    def _cuda_generator(self) -> Tensor | None:
+        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+
+    def _run_epoch(self, watch: Watch) -> None:
+        started = time.perf_counter()
+        epoch, done = divmod(self.step, self.steps_an_epoch)
+        for batch in self.future.batches(self._chunks(epoch)[done:], self.draws):
+            self._step(batch)
+            if self.diverged_at is not None:
+                self.seconds += time.perf_counter() - started
+                return
+            if self.step % self.steps_an_epoch == 0:
+                self.seconds += time.perf_counter() - started
+                self._end_epoch()
+                started = time.perf_counter()
+            watch.stepped(self)
+
+    def _chunks(self, epoch: int) -> list[Tensor]:
+        rows, size = self.future.rows, self.recipe.batch_size
+        if size is None or size >= rows:
+            return [torch.arange(rows)]  # all rows at once: their order is of no consequence
+        order = torch.randperm(rows, generator=seeds.generator(self.plan.seed, self.member, "order", epoch))
+        return batches_of(rows, size, order)
+
+    def _step(self, batch: Batch) -> None:
+        rate = self.recipe.rate(self.step, self.steps_an_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        inputs = batch.inputs.contiguous(memory_format=torch.channels_last) if self.images else batch.inputs
+        self.optimizer.zero_grad(set_to_none=True)
+        reduced = self.recipe.precision != "float32"
+        precision = torch.float16 if self.recipe.precision == "float16" else torch.bfloat16
+        with torch.autocast(self.device.type, precision, enabled=reduced):
+            outputs = logits_of(self.forward(inputs)).float()
+        self._check_outputs(outputs, len(inputs))
+        loss = weighted_loss(self.plan.task.likelihood, outputs, batch)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.step += 1
+        self.losses.append(loss.detach())
+        # Reading a loss waits for a GPU, so there it is done now and then.
+        if self.device.type == "cpu" or len(self.losses) % 50 == 0:
+            self._check_finite()
+
+    def _check_outputs(self, outputs: Tensor, rows: int) -> None:
+        wanted = (rows, self.plan.task.likelihood.outputs)
+        if tuple(outputs.shape) != wanted:  # some shapes would broadcast against the targets and learn nothing
+            must = f"one that returns (rows, {wanted[1]})"
+            raise InvalidArgument("network", f"outputs {tuple(outputs.shape)} for {rows} rows", must)
+
+    def _check_finite(self) -> None:
+        recent = 1 if self.device.type == "cpu" else 50
+        for back, loss in enumerate(reversed(self.losses[-recent:])):
+            if not isfinite(float(loss)):
+                self.diverged_at = self.step - back
+
+    def _check_weights(self) -> None:
+        """A last step can leave weights that no later loss tells of."""
+        values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
+        if self.diverged_at is None and not all(bool(torch.isfinite(value).all()) for value in values):
+            self.diverged_at = self.step
+
+    def _end_epoch(self) -> None:
+        self._check_finite()
+        self.epoch_loss, self.losses = float(torch.stack(self.losses).mean()), []
+        record: dict[str, Any] = {
+            "member": self.member,
+            "epoch": self.epoch,
+            "loss": self.epoch_loss,
+            "learning_rate": self.recipe.rate(self.step - 1, self.steps_an_epoch),
+            "seconds": round(self.seconds, 3),
+        }
+        if self.recipe.epochs_after_interpolation is not None and self.interpolated_at is None:
+            accuracy = self._training_accuracy()
+            record["training_accuracy"] = accuracy
+            if accuracy == 1:
+                self.interpolated_at = self.epoch
+        recorded = self.recipe.records(self.epoch)
+        if self.plan.validation is not None and recorded:
+            record |= validation_record(self.network, self.plan)
+        if self.plan.method.predictive.adaptive:
+            self.over_confidence = over_confidence(self.network, self.plan)
+            self._adapt()
+        if recorded:
+            self.news = told(record, self.step)
+            self.history.append(record)
+
+    def _adapt(self) -> None:
+        if self.over_confidence is not None:
+            self.future.predictive = self.plan.method.predictive.adapted(self.over_confidence)
+
+    @torch.no_grad()
+    def _training_accuracy(self, most: int | None = None) -> float | None:
+        """Of all rows, or of `most` of them, evenly spaced: they may be sorted by class."""
+        if not isinstance(self.plan.task.likelihood, Categorical):
+            return None
+        seen = self.plan.seen()
+        count = min(len(seen.source), most or len(seen.source))
+        chunks = (torch.arange(count) * len(seen.source) // count).split(256)
+        self.network.eval()
+        correct = 0
+        for rows in seen.source.batches(chunks):
+            outputs = logits_of(self.network(self.plan.task.standardize(rows.inputs)))
+            correct += int((outputs.argmax(1) == rows.labels).sum())
+        self.network.train()
+        return correct / count
+
+    def summary(self) -> Summary:
+        """How it ended."""
+        accuracy = None if self.diverged_at is not None else self._training_accuracy(ENOUGH_ROWS)
+        return Summary(
+            self.member, self.step, self.epoch, round(self.seconds, 3), accuracy, self.diverged_at, self.history
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network's parameters and buffers, on the CPU in plain memory order; copies, so tied ones are two."""
+        return {name: _copied(value) for name, value in self.network.state_dict().items()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Everything needed to go on: tensors, and text. Copies: they stay as they are while the fit goes on."""
+        tensors = {f"network/{name}": value for name, value in self.weights().items()}
+        for number, values in self.optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                if value is not None:
+                    tensors[f"optimizer/{number}/{name}"] = _copied(torch.as_tensor(value))
+        tensors["generator/draws"] = self.draws.get_state()
+        tensors["generator/global"] = torch.get_rng_state() if self._running else self._global_state
+        cuda = self._cuda_generator() if self._running else self._cuda_state
+        if cuda is not None:
+            tensors["generator/cuda"] = cuda
+        if self.over_confidence is not None:
+            tensors["over_confidence"] = self.over_confidence
+        if self.losses:
+            tensors["losses"] = torch.stack(self.losses).cpu()
+        text = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "interpolated_at": self.interpolated_at,
+            "history": self.history,
+            "scaler": self.scaler.state_dict(),
+        }
+        return tensors, {"fit": json.dumps(text)}
+
+    def restore(self, tensors: dict[str, Tensor], text: dict[str, str]) -> None:
+        """Put back what `state` took out."""
+        self.network.load_state_dict(_part(tensors, "network/"))
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {}
+        for name, value in _part(tensors, "optimizer/").items():
+            number, _, key = name.partition("/")
+            optimizer["state"].setdefault(int(number), {})[key] = value
+        self.optimizer.load_state_dict(optimizer)
+        for parameter, values in self.optimizer.state.items():
+            for name, value in values.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    # The fused step walks raw memory: the buffers must lie as the weights do.
+                    values[name] = torch.empty_like(parameter).copy_(value)
+        self.draws.set_state(tensors["generator/draws"])
+        self._global_state, self._cuda_state = tensors["generator/global"], tensors.get("generator/cuda")
+        self.over_confidence = tensors.get("over_confidence")
+        self._adapt()
+        self.losses = list(tensors["losses"].unbind()) if "losses" in tensors else []
+        saved = json.loads(text["fit"])
+        self.step, self.seconds = saved["step"], saved["seconds"]
+        self.interpolated_at, self.history = saved["interpolated_at"], saved["history"]
+        self.scaler.load_state_dict(saved["scaler"])
+
+
+def _copied(value: Tensor) -> Tensor:
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

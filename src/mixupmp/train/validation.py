@@ -1,0 +1,76 @@
+"""What a fit learns from validation rows after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import EnsemblePosterior
+from mixupmp.metrics.scores import Scores
+
+
+def over_confidence(network: nn.Module, plan: Plan) -> Tensor:
+    """Mean confidence minus accuracy on the validation rows of each class; zero where a class has none.
+
+    Judged on the posterior that this network gives, with its dropout masks: that is what is to be calibrated.
+    """
+    assert plan.validation is not None
+    assert isinstance(plan.task.likelihood, Categorical)
+    with _as_it_was(network):
+        posterior = plan.method.sampler.posterior([network], plan.task, plan.seen(), plan.seed)
+        confidence, predicted = posterior.probabilities(plan.validation.inputs).cpu().max(1)
+    labels = plan.validation.labels
+    gap = confidence - (predicted == labels).float()
+    total = torch.zeros(plan.task.likelihood.classes).index_add_(0, labels, gap)
+    count = torch.bincount(labels, minlength=plan.task.likelihood.classes)
+    return total / count.clamp(min=1)
+
+
+def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
+    """Validation loss and accuracy of this network by itself, for its history."""
+    assert plan.validation is not None
+    if not isinstance(plan.task.likelihood, Categorical):
+        return {}
+    with _as_it_was(network):
+        outputs = EnsemblePosterior([network], plan.task, 1).member_outputs(plan.validation.inputs)[0]
+    return judged(outputs.cpu(), plan.validation.labels)
+
+
+VOTES = 500  # validation rows on which members' predictions are compared while they train
+
+
+def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What goes into a history about validation rows; and the predicted classes of some, which do not."""
+    return {
+        "votes": outputs[:VOTES].argmax(1).tolist(),
+        "validation_nll": float(functional.cross_entropy(outputs, labels)),
+        "validation_accuracy": float((outputs.argmax(1) == labels).float().mean()),
+        "validation_ece": Scores(outputs.shape[1]).update(outputs.softmax(1), labels).result().ece,
+    }
+
+
+def told(record: dict[str, Any], step: int) -> dict[str, Any]:
+    """What is told of an epoch. Its record is kept without the votes: they are to be compared while members train."""
+    news = {**record, "step": step}
+    record.pop("votes", None)
+    return news
+
+
+@contextmanager
+def _as_it_was(network: nn.Module) -> Iterator[None]:
+    """A posterior freezes its networks; this one has to go on training."""
+    training = network.training
+    needed = [parameter.requires_grad for parameter in network.parameters()]
+    try:
+        yield
+    finally:
+        network.train(training)
+        for parameter, need in zip(network.parameters(), needed, strict=True):
+            parameter.requires_grad_(need)

@@ -1,0 +1,228 @@
+// The playground: sliders and drawn points make a scene, the server trains it, the pictures follow.
+import { CLASSES, fromTheme, rgb, viridisRamp } from "./colors.js";
+import { LIMIT, drawFuture, drawLandscape, toPoint } from "./draw.js";
+import { DEFAULTS, decades, forServer, fromLink, placeOf, ratioAt, toLink } from "./scene.js";
+import { train } from "./stream.js";
+
+const get = (id) => document.getElementById(id);
+const controls = get("controls"), futureCanvas = get("future"), landscapeCanvas = get("landscape");
+const scales = { alpha: decades(0.05, 20), variance: decades(0.25, 64) };
+const BRUSH = 0.9, SPRAY = 3, REACH = 1.2, MOST_POINTS = 3000;
+
+let scene = fromLink(location.hash.slice(1));
+let view = null, future = [], seen = [], running = null, cursor = null, brush = 0, erasing = false, last = null;
+
+// ---- what is shown -------------------------------------------------------------------------------------------------
+let due = false;
+const drawn = {};
+// However many frames arrive, a picture is drawn once for each time the screen is.
+const redraw = () => {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => { due = false; draw(); });
+};
+const draw = () => {
+  const pointer = document.activeElement === futureCanvas ? cursor : null;
+  if (drawn.future !== future || drawn.pointer !== pointer || drawn.theme !== fromTheme("--paper")) {
+    drawFuture(futureCanvas, future, pointer);
+    Object.assign(drawn, { future, pointer, theme: fromTheme("--paper") });
+  }
+  drawLandscape(landscapeCanvas, view, scene.points ?? seen, {
+    boundaries: get("boundaries").checked, cursor: document.activeElement === landscapeCanvas ? cursor : null });
+};
+
+const says = (ratio) => (ratio === Infinity ? "∞" : String(ratio));
+const nameOf = ({ predictive, ratio }) => {
+  if (predictive === "bayesian-bootstrap") return "Bayesian bootstrap";
+  if (predictive === "mixup-mp") return ratio === 0 ? "Deep ensemble (r = 0)" : ratio === Infinity ? "Mixup ensemble (r = ∞)" : `MixupMP, r = ${ratio}`;
+  return `${predictive === "dp-mp-uniform" ? "DP-MP Uniform" : "DP-MP Perturbed"}, r = ${says(ratio)}`;
+};
+
+function showScene() {
+  const { predictive } = scene;
+  controls.elements.predictive.value = predictive;
+  get("ratio").value = Math.round(100 * placeOf(scene.ratio));
+  get("ratio-said").textContent = `r = ${says(scene.ratio)}`;
+  const share = Math.round(100 * placeOf(scene.ratio));
+  get("ratio-hint").textContent = scene.ratio === 0 ? "Only what was seen: a deep ensemble."
+    : scene.ratio === Infinity ? "Only imagined rows." : `${share}% of the future is imagined.`;
+  if (predictive === "bayesian-bootstrap") get("ratio-hint").textContent = "The bootstrap imagines nothing.";
+  for (const name of ["alpha", "variance"]) {
+    get(name).value = Math.round(100 * scales[name].of(scene[name]));
+    get(`${name}-said`).textContent = scene[name];
+  }
+  get("alpha-hint").textContent = scene.alpha < 0.3 ? "Blends stay close to one of the two rows." : scene.alpha > 4 ? "Blends are near half and half." : "";
+  for (const name of ["members", "steps", "seed"]) {
+    get(name).value = scene[name];
+    get(`${name}-said`).textContent = Number(scene[name]).toLocaleString("en");
+  }
+  enable("ratio", predictive !== "bayesian-bootstrap");
+  get("alpha-row").hidden = predictive !== "mixup-mp";
+  get("variance-row").hidden = predictive !== "dp-mp-perturbed";
+}
+
+const enable = (name, on) => {
+  get(name).disabled = !on;
+  get(`${name}-row`).classList.toggle("off", !on);
+};
+
+const percent = (value) => `${Math.round(100 * value)}%`;
+function showProgress(header) {
+  get("progress").value = header.step / header.steps;
+  const lost = header.lost.length ? ` ${header.lost.length} of ${scene.members} members diverged.` : "";
+  if (!header.members) { get("status").textContent = "All members diverged: the points may lie too far apart for this rate."; return; }
+  const said = `Step ${header.step.toLocaleString("en")} of ${header.steps.toLocaleString("en")}. ` +
+    `Mean uncertainty ${percent(header.unsure_everywhere)} over the square, ${percent(header.unsure_on_data)} on the data.${lost}`;
+  get("status").textContent = said;
+  get("landscape-title").textContent = `${nameOf(scene)}: uncertainty ${percent(header.unsure_everywhere)} over the square, ${percent(header.unsure_on_data)} on the data`;
+  landscapeCanvas.setAttribute("aria-label", `Uncertainty landscape. ${get("landscape-title").textContent}.`);
+}
+
+// ---- training ------------------------------------------------------------------------------------------------------
+let queued = null;
+const retrain = (wait = 150) => {
+  history.replaceState(null, "", `#${toLink(scene)}`);
+  clearTimeout(queued);
+  queued = setTimeout(start, wait);
+};
+
+async function start() {
+  running?.abort();
+  const mine = (running = new AbortController());
+  get("pause").textContent = "Stop";
+  document.body.dataset.state = "training";
+  try {
+    for await (const { header, body } of train(forServer(scene), mine.signal)) {
+      if (mine !== running) return;
+      take(header, body);
+    }
+    document.body.dataset.state = "done";
+    get("pause").textContent = "Train again";
+  } catch (error) {
+    if (mine !== running || error.name === "AbortError") return;
+    document.body.dataset.state = "failed";
+    get("status").textContent = error.message;
+    get("pause").textContent = "Train again";
+  }
+}
+
+function take(header, body) {
+  if (header.snippet) {
+    get("snippet").textContent = header.snippet;
+    ({ future, seen } = header);
+    last = { side: header.side };
+    const imagined = future.length - (scene.ratio === Infinity ? 0 : seen.length);
+    get("future-title").textContent = imagined > 0 ? `A future: ${scene.ratio === Infinity ? "no" : seen.length} rows seen, ${imagined} imagined` : `A future: the ${seen.length} rows seen, and no others`;
+  }
+  if (header.members) {
+    const { side } = last, cells = side * side;
+    view = { side, members: header.members, classes: header.classes, levels: body.subarray(0, cells),
+      leads: new Int8Array(body.buffer, body.byteOffset + 2 * cells) };
+  }
+  showProgress(header);
+  redraw();
+  document.body.dataset.frames = Number(document.body.dataset.frames ?? 0) + 1;
+  document.body.dataset.first ??= Math.round(performance.now());
+}
+
+// ---- sliders -------------------------------------------------------------------------------------------------------
+controls.addEventListener("input", ({ target }) => {
+  const value = Number(target.value);
+  if (target.name === "predictive") scene.predictive = target.value;
+  else if (target.name === "ratio") scene.ratio = ratioAt(value / 100);
+  else if (target.name in scales) scene[target.name] = scales[target.name].at(value / 100);
+  else if (["members", "steps", "seed"].includes(target.name)) scene[target.name] = value;
+  else return;
+  showScene();
+  retrain();
+});
+controls.addEventListener("submit", (event) => event.preventDefault());
+get("boundaries").addEventListener("change", redraw);
+get("pause").addEventListener("click", () => {
+  if (document.body.dataset.state !== "training") { start(); return; }
+  running?.abort();
+  document.body.dataset.state = "stopped";
+  get("pause").textContent = "Train again";
+});
+
+// ---- drawing -------------------------------------------------------------------------------------------------------
+const round = (value) => Math.round(value * 100) / 100;
+const edit = () => {
+  scene.points ??= seen.map(([x, y, label]) => [x, y, label]);
+  return scene.points;
+};
+const near = ([x, y], [a, b]) => (x - a) ** 2 + (y - b) ** 2 < REACH ** 2;
+function touch(place, spread) {
+  const points = edit();
+  if (erasing) scene.points = points.filter((point) => !near(point, place));
+  else if (points.length < MOST_POINTS) points.push([round(place[0] + spread()), round(place[1] + spread()), brush].map((v, k) => (k < 2 ? Math.min(LIMIT, Math.max(-LIMIT, v)) : v)));
+  else get("status").textContent = `There is room for ${MOST_POINTS} points.`;
+}
+const edited = (wait) => {
+  seen = scene.points;
+  redraw();
+  if (scene.points.length) retrain(wait);
+  else { running?.abort(); view = null; future = []; redraw(); get("status").textContent = "Draw points of at least two classes."; history.replaceState(null, "", `#${toLink(scene)}`); }
+};
+
+for (const canvas of [futureCanvas, landscapeCanvas]) {
+  let down = false;
+  const spray = (event) => {
+    const place = toPoint(canvas, event);
+    for (let drop = 0; drop < (erasing ? 1 : SPRAY); drop++) touch(place, () => (Math.random() + Math.random() - 1) * BRUSH);
+    seen = scene.points;
+    redraw();
+  };
+  canvas.addEventListener("pointerdown", (event) => { down = true; canvas.setPointerCapture(event.pointerId); cursor = null; spray(event); });
+  canvas.addEventListener("pointermove", (event) => { if (down) spray(event); });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { if (down) { down = false; edited(100); } });
+  canvas.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+    cursor ??= [0, 0];
+    if (moves[event.key]) cursor = cursor.map((value, k) => Math.min(LIMIT, Math.max(-LIMIT, value + moves[event.key][k] * (event.shiftKey ? 3 : 0.6))));
+    else if (event.key === " " || event.key === "Enter") { touch(cursor, () => 0); edited(600); }
+    else if (event.key === "Delete" || event.key === "Backspace") { scene.points = edit().filter((point) => !near(point, cursor)); edited(600); }
+    else return;
+    event.preventDefault();
+    redraw();
+  });
+  for (const name of ["focus", "blur"]) canvas.addEventListener(name, redraw);
+}
+
+CLASSES.slice(0, 5).forEach((color, k) => {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.setAttribute("aria-label", `Class ${k + 1}`);
+  button.setAttribute("aria-pressed", String(k === 0));
+  const dot = document.createElement("span");
+  dot.style.background = rgb(color);
+  button.append(dot);
+  button.addEventListener("click", () => choose(k, false));
+  get("brushes").append(button);
+});
+function choose(k, erase) {
+  brush = k;
+  erasing = erase;
+  [...get("brushes").children].forEach((button, place) => button.setAttribute("aria-pressed", String(!erase && place === k)));
+  get("erase").setAttribute("aria-pressed", String(erase));
+}
+get("erase").addEventListener("click", () => choose(brush, !erasing));
+get("clear").addEventListener("click", () => { scene.points = []; edited(0); });
+get("reset").addEventListener("click", () => { scene.points = DEFAULTS.points; retrain(0); });
+
+// ---- links and copies ----------------------------------------------------------------------------------------------
+async function copy(text, button, done) {
+  const before = button.textContent;
+  try { await navigator.clipboard.writeText(text); button.textContent = done; }
+  catch { button.textContent = "Copying is not allowed here"; }
+  setTimeout(() => { button.textContent = before; }, 1500);
+}
+get("link").addEventListener("click", ({ target }) => copy(location.href, target, "Link copied"));
+get("copy").addEventListener("click", ({ target }) => copy(get("snippet").textContent, target, "Copied"));
+addEventListener("hashchange", () => { scene = fromLink(location.hash.slice(1)); showScene(); start(); });
+document.addEventListener("themechange", redraw);
+
+get("ramp").style.background = viridisRamp();
+showScene();
+redraw();
+start();

@@ -1,0 +1,95 @@
+"""From a run's folder to a report's subject: its answers on the test rows are worked out once and kept beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mixupmp.core.errors import BadRun
+from mixupmp.core.files import read_json
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.rows import Dataset
+from mixupmp.store.folder import RunFolder, RunLocked
+from mixupmp.store.load import load
+from mixupmp.web.report.evaluation import Evaluation, evaluate, keep, kept
+from mixupmp.web.report.page import write_report
+from mixupmp.web.report.subject import Subject, subject_of, title_of
+
+
+def read_run(
+    folder: str | Path,
+    dataset: Dataset | Callable[[], Dataset],
+    *,
+    shifts: Sequence[tuple[str, int]] = (),
+    title: str | None = None,
+) -> Subject:
+    """A finished run as a report's subject.
+
+    What was kept of an earlier report is taken where it is of the same members and holds the shifts asked for; else
+    the run is loaded and asked about the test rows. The data may be given as a function, called only where needed.
+    """
+    run = RunFolder(folder)
+    config = run.config()
+    hashes, stories = _members(run)
+    evaluation = kept(run.path, hashes)
+    if evaluation is None or not _covers(evaluation, dataset, shifts):
+        given = dataset if isinstance(dataset, Dataset) else dataset()
+        evaluation = evaluate(load(run.path), given, shifts)
+        # A run on a read-only disk, or one that another report is at, can be reported too; only not kept.
+        with suppress(OSError, RunLocked), run.locked():
+            keep(evaluation, run.path, hashes)
+    description = config["plan"]
+    survivors = sum(story.diverged_at is None for story in stories)
+    wanted = int(config.get("wanted", len(stories)))
+    lost = [f"member {s.member} diverged at step {s.diverged_at}" for s in stories if s.diverged_at is not None]
+    return Subject(
+        title or title_of(description), description, evaluation, tuple(stories),
+        "" if survivors == wanted else f"{survivors} of {wanted}", tuple(map(str, config.get("notes", lost))),
+        str(run.path.absolute()), config,
+    )  # fmt: skip
+
+
+def keep_evaluation(
+    folder: str | Path, posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = ()
+) -> Evaluation:
+    """Evaluate a posterior that is in memory and keep the answers in its run's folder, for a report to find."""
+    run = RunFolder(folder)
+    evaluation = evaluate(posterior, dataset, shifts)
+    with run.locked():
+        keep(evaluation, run.path, _members(run)[0])
+    return evaluation
+
+
+def report_fits(
+    fits: Sequence[tuple[str, Plan, Posterior]],
+    dataset: Dataset,
+    path: str | Path,
+    shifts: Sequence[tuple[str, int]] = (),
+    title: str | None = None,
+) -> Path:
+    """The report of fits that are in memory - (name, plan, posterior) - on a dataset's test rows; returns its path."""
+    subjects = [
+        subject_of(plan, posterior, evaluate(posterior, dataset, shifts), name) for name, plan, posterior in fits
+    ]
+    return write_report(subjects, path, title)
+
+
+def _members(run: RunFolder) -> tuple[list[str], list[Summary]]:
+    """The hashes of the members' weights, and how their fits ended."""
+    paths = sorted((run.path / "members").glob("*.json"))
+    if not paths:
+        raise BadRun(f"{run.path} has no finished member. Go on with: mixupmp fit --resume {run.path}")
+    hashes = [str(read_json(path).get("sha256")) for path in paths]
+    stories = [story for path in paths if (story := run.summary(int(path.stem))) is not None]
+    return hashes, stories
+
+
+def _covers(
+    evaluation: Evaluation, dataset: Dataset | Callable[[], Dataset], shifts: Sequence[tuple[str, int]]
+) -> bool:
+    """Whether what was kept answers what is asked now."""
+    if isinstance(dataset, Dataset) and dataset.test.fingerprint() != evaluation.fingerprint:
+        return False
+    return set(shifts) <= {(point.corruption, point.severity) for point in evaluation.shifts}

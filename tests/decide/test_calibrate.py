@@ -1,0 +1,218 @@
+"""Calibrators against what theory says they do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.decide.calibrate import (
+    Isotonic,
+    Temperature,
+    VectorScaling,
+    calibrator_from_dict,
+    fit_calibrator,
+    fit_member_calibrators,
+)
+from mixupmp.metrics import evaluate
+
+KINDS = ("temperature", "vector", "isotonic")
+
+
+def skewed(rows: int, temperature: float, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Labels drawn from softmax(logits), and the probabilities softmax(logits * temperature) that need this T."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    return torch.softmax(logits * temperature, 1), labels
+
+
+def nll(probabilities: Tensor, labels: Tensor) -> float:
+    return -float(probabilities.double().gather(1, labels[:, None]).log().mean())
+
+
+@pytest.mark.parametrize("truth", [0.4, 1.0, 2.5])
+def test_temperature_recovers_the_one_that_was_used(truth: float) -> None:
+    p, y = skewed(40_000, truth)
+    fitted = fit_calibrator("temperature", p, y)
+    assert isinstance(fitted, Temperature)
+    assert fitted.temperature == pytest.approx(truth, rel=0.02)
+    assert evaluate(fitted(p), y)["ece"] < 0.012
+
+
+def test_temperature_is_the_minimum_to_six_digits() -> None:
+    from scipy.optimize import minimize_scalar
+
+    p, y = skewed(500, 3.0)
+    fitted = fit_calibrator("temperature", p, y)
+    assert isinstance(fitted, Temperature)
+    logs = p.log()
+    best = minimize_scalar(
+        lambda beta: nll(torch.softmax(logs * beta, 1), y),
+        bounds=(0.01, 10),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    # The minimum of a smooth function is found by its values only to the root of their precision.
+    assert fitted.temperature == pytest.approx(1 / best.x, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "vector"])
+@pytest.mark.parametrize("seed", range(6))
+def test_never_worse_than_doing_nothing_on_the_rows_of_the_fit(kind: str, seed: int) -> None:
+    for rows, truth in ((3, 1.0), (40, 0.3), (200, 1.0), (200, 6.0)):
+        p, y = skewed(rows, truth, seed=seed)
+        fitted = fit_calibrator(kind, p, y)
+        assert nll(fitted(p).clamp_min(1e-38), y) <= nll(p, y) + 1e-12
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.05, 100.0), st.integers(2, 12), st.sampled_from(["float32", "float64"]))
+def test_temperature_never_changes_the_prediction(seed: int, temperature: float, classes: int, dtype: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.rand(64, classes, generator=generator, dtype=getattr(torch, dtype)).pow(3) + 1e-3
+    p = p / p.sum(1, keepdim=True)
+    # Ties, neighbors one float apart, certainty and its opposite.
+    p[0] = 1 / classes
+    p[1, -1] = p[1, 0] = p[1].max()
+    p[2] = 1 / classes
+    p[2, -1] = torch.nextafter(p[2, -1], torch.tensor(1.0, dtype=p.dtype))
+    p[3] = 0
+    p[3, classes // 2] = 1
+    calibrated = Temperature(temperature)(p)
+    assert torch.equal(calibrated.argmax(1), p.argmax(1))
+    assert calibrated.dtype == p.dtype
+    assert calibrated.sum(1).numpy() == pytest.approx(np.ones(64), abs=1e-5)
+
+
+def test_temperature_at_the_limits_of_the_data() -> None:
+    right = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    sharp = fit_calibrator("temperature", right, torch.tensor([0, 1]))
+    flat = fit_calibrator("temperature", right, torch.tensor([1, 0]))
+    assert isinstance(sharp, Temperature)
+    assert isinstance(flat, Temperature)
+    assert sharp.temperature == pytest.approx(0.05)
+    assert flat.temperature == pytest.approx(100)
+    certain = torch.eye(3)
+    assert fit_calibrator("temperature", certain, torch.arange(3)) == Temperature(1.0), "nothing to gain, no change"
+    wrong = fit_calibrator("temperature", certain, torch.tensor([1, 1, 2]))
+    assert torch.isfinite(wrong(certain)).all()
+
+
+def test_vector_scaling_recovers_scales_and_shifts() -> None:
+    generator = torch.Generator().manual_seed(1)
+    truth = VectorScaling((0.5, 1.0, 1.5), (0.4, 0.0, -0.4))
+    p = torch.softmax(2 * torch.randn(60_000, 3, generator=generator, dtype=torch.float64), 1)
+    y = torch.multinomial(truth(p), 1, generator=generator)[:, 0]
+    fitted = fit_calibrator("vector", p, y)
+    assert isinstance(fitted, VectorScaling)
+    # Scales and shifts of all classes may move together without changing a softmax of known inputs; probabilities not.
+    assert float((fitted(p) - truth(p)).abs().mean()) < 0.005
+    assert nll(fitted(p), y) <= nll(truth(p), y)
+
+
+def test_vector_scaling_stays_finite_where_classes_part_perfectly() -> None:
+    p = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]).repeat(5, 1)
+    fitted = fit_calibrator("vector", p, torch.arange(3).repeat(5))
+    assert isinstance(fitted, VectorScaling)
+    assert max(map(abs, fitted.scales + fitted.shifts)) < 100
+
+
+def test_isotonic_finds_a_curve_that_is_no_temperature() -> None:
+    generator = torch.Generator().manual_seed(2)
+    truth = torch.rand(20_000, generator=generator, dtype=torch.float64)
+    shown = truth**3 / (truth**3 + (1 - truth) * 0.3)
+    y = (torch.rand(20_000, generator=generator, dtype=torch.float64) < truth).long()
+    p = torch.stack([1 - shown, shown], 1)
+    fitted = fit_calibrator("isotonic", p, y)
+    assert float((fitted(p)[:, 1] - truth).abs().mean()) < 0.02
+    assert evaluate(fitted(p), y)["ece"] < 0.2 * evaluate(p, y)["ece"]
+    order = shown.argsort()
+    assert bool((fitted(p)[order, 1].diff() >= -1e-12).all()), "one class against another rises"
+
+
+def test_isotonic_makes_nothing_impossible() -> None:
+    p, y = skewed(30, 1.0, classes=4)
+    y[y == 3] = 0  # the fit never sees class 3
+    fitted = fit_calibrator("isotonic", p, y)
+    calibrated = fitted(p)
+    assert bool((calibrated >= 1 / 32 / 4).all())
+    assert calibrated.sum(1).numpy() == pytest.approx(np.ones(30))
+    nothing = Isotonic(((0.0, 1.0),) * 2, ((0.0, 0.0),) * 2, floor=0.01)
+    assert nothing(torch.tensor([0.7, 0.3])).tolist() == [0.5, 0.5], "nowhere anything: no class is preferred"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calibration_helps_on_fresh_rows(kind: str) -> None:
+    p, y = skewed(8000, 3.0)
+    fitted = fit_calibrator(kind, p[:4000], y[:4000])
+    before, after = evaluate(p[4000:], y[4000:]), evaluate(fitted(p[4000:]), y[4000:])
+    assert after["ece"] < 0.25 * before["ece"]  # type: ignore[operator]
+    assert after["nll"] < before["nll"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_read_back_it_is_the_same(kind: str) -> None:
+    p, y = skewed(200, 2.0)
+    fitted = fit_calibrator(kind, p, y)
+    again = calibrator_from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert again == fitted
+    assert torch.equal(again(p), fitted(p))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fitted.kind = "other"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_leading_shape_and_half_precision(kind: str) -> None:
+    p, y = skewed(60, 2.0)
+    fitted = fit_calibrator(kind, p, y)
+    assert torch.equal(fitted(p.view(3, 4, 5, 5)), fitted(p).view(3, 4, 5, 5))
+    assert torch.equal(fitted(p[0]), fitted(p)[0])
+    half = fitted(p.half())
+    assert half.dtype == torch.float32
+    assert half.numpy() == pytest.approx(fitted(p).numpy(), abs=0.05)
+
+
+def test_pooled_members_and_each_member_apart() -> None:
+    first, y = skewed(3000, 2.0, seed=3)
+    members = torch.stack([first, torch.softmax(first.log() * 2, 1)])
+    pooled = fit_calibrator("temperature", members, y)
+    assert pooled == fit_calibrator("temperature", members.mean(0), y)
+    each = fit_member_calibrators("temperature", members, y)
+    one, other = each.members
+    assert isinstance(one, Temperature)
+    assert isinstance(other, Temperature)
+    assert other.temperature == pytest.approx(2 * one.temperature, rel=1e-6)
+    assert each(members)[0].numpy() == pytest.approx(each(members)[1].numpy(), abs=1e-6)
+    assert calibrator_from_dict(json.loads(json.dumps(each.to_dict()))) == each
+    with pytest.raises(InvalidArgument, match="members that were calibrated"):
+        each(members[:1])
+
+
+def test_bad_input_is_named() -> None:
+    p, y = skewed(20, 1.0)
+    with pytest.raises(UnknownName, match="Did you mean 'temperature'"):
+        fit_calibrator("temperatur", p, y)
+    with pytest.raises(BadData, match="sum to one"):
+        fit_calibrator("temperature", p * 2, y)
+    with pytest.raises(BadData, match="empty"):
+        fit_calibrator("temperature", p[:0], y[:0])
+    with pytest.raises(BadData, match="found 5"):
+        fit_calibrator("vector", p, torch.full((20,), 5))
+    with pytest.raises(InvalidArgument, match="5 classes of the fit"):
+        fit_calibrator("vector", p, y)(p[:, :3])
+    with pytest.raises(InvalidArgument, match="temperature"):
+        Temperature(0.0)
+    with pytest.raises(BadData, match="not a calibrator"):
+        calibrator_from_dict({"kind": "vector", "scales": [1.0, 1.0]})
+    with pytest.raises(UnknownName, match="platt"):
+        calibrator_from_dict({"kind": "platt"})
+    with pytest.raises(InvalidArgument, match="rising"):
+        Isotonic(((1.0, 0.0),) * 2, ((0.0, 1.0),) * 2, floor=0.1)

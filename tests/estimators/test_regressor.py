@@ -1,0 +1,68 @@
+"""The regressor beyond scikit-learn's checks: its two kinds of doubt, and whether its intervals hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixupmp import Recipe
+from mixupmp.core.errors import MixupMPError
+from mixupmp.estimators import MixupMPRegressor
+
+NOISE = 0.5
+
+
+@pytest.fixture(scope="module")
+def line() -> tuple[Any, Any]:
+    """y = 100 + 10 x + noise that grows with x: the right deviation is known for every row."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, (600, 1))
+    return x, 100 + 10 * x[:, 0] + generator.normal(size=600) * NOISE * (1 + x[:, 0])
+
+
+@pytest.fixture(scope="module")
+def fitted(line: tuple[Any, Any]) -> MixupMPRegressor:
+    recipe = Recipe(epochs=120, batch_size=128, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-3)
+    return MixupMPRegressor(ratio=0.1, members=3, recipe=recipe, random_state=0).fit(line[0][:400], line[1][:400])
+
+
+def test_means_deviations_and_intervals(fitted: MixupMPRegressor, line: tuple[Any, Any]) -> None:
+    found = fitted.evaluate(line[0][400:], line[1][400:])
+    assert found["r2"] > 0.98
+    assert 0.8 < found["coverage"] < 0.97
+    mean, deviation = fitted.predict(line[0], return_std=True)
+    assert np.array_equal(mean, fitted.predict(line[0]))
+    quiet, loud = line[0][:, 0] < -0.7, line[0][:, 0] > 0.7
+    assert deviation[loud].mean() > 2.5 * deviation[quiet].mean()
+    lower, upper = fitted.predict_interval(line[0], 0.8)
+    assert (lower < mean).all()
+    assert (mean < upper).all()
+
+
+def test_doubt_is_noise_and_disagreement(fitted: MixupMPRegressor, line: tuple[Any, Any]) -> None:
+    total, noise, disagreement = (fitted.uncertainty(line[0], kind) for kind in ("total", "noise", "disagreement"))
+    assert np.allclose(total**2, noise**2 + disagreement**2)
+    assert np.allclose(total, fitted.predict(line[0], return_std=True)[1])
+    # Far from the data the members disagree.
+    far = fitted.uncertainty(np.array([[6.0], [-6.0]]), "disagreement")
+    assert far.min() > 3 * disagreement.mean()
+    means, deviations = fitted.predict_members(line[0][:7])
+    assert means.shape == deviations.shape == (3, 7)
+    with pytest.raises(MixupMPError, match="unknown uncertainty"):
+        fitted.uncertainty(line[0], "entropy")
+
+
+def test_scale_and_shift_of_targets_do_not_matter(line: tuple[Any, Any]) -> None:
+    recipe = Recipe(epochs=5, optimizer="adamw", learning_rate=1e-2)
+    model = MixupMPRegressor(ratio=1, members=1, recipe=recipe, random_state=0)
+    plain = model.fit(*line).predict(line[0])
+    assert np.allclose(model.fit(line[0], 1e3 * line[1] - 5).predict(line[0]), 1e3 * plain - 5, rtol=1e-4)
+
+
+def test_auto_chooses_by_the_mixture_s_likelihood(line: tuple[Any, Any]) -> None:
+    recipe = Recipe(epochs=10, optimizer="adamw", learning_rate=1e-2)
+    model = MixupMPRegressor(members=2, recipe=recipe, random_state=0).fit(line[0][:100], line[1][:100])
+    assert model.selection_ is not None
+    assert {tried.candidate.ratio for tried in model.selection_.curve} >= {0.0, float("inf")}

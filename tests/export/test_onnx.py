@@ -1,0 +1,115 @@
+"""The ONNX graph against PyTorch, in onnxruntime, for every kind of posterior."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for
+from mixupmp.core.errors import MixupMPError
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.rows import Dataset
+from mixupmp.decide.calibrate import Isotonic, VectorScaling
+from mixupmp.estimators import MixupMPClassifier, MixupMPRegressor
+from mixupmp.export.onnx import export_onnx
+from mixupmp.metrics import mutual_information, predictive_entropy
+from mixupmp.networks import MLP
+from mixupmp.train.run import fit
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def fitted(dataset: Dataset, method: Method, network: Any) -> Posterior:
+    recipe = Recipe(epochs=2, learning_rate=0.05)
+    return fit(plan_for(dataset, method, network, recipe), engine="inline")
+
+
+def answers(path: Path, inputs: torch.Tensor) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(str(path))
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"inputs": inputs.numpy()}), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("method", "network", "kind"),
+    [
+        (mixup_mp(members=3), "cnn", "images"),
+        (mc_dropout(4), "cnn", "images"),
+        pytest.param(mixup_mp(members=2), "resnet18", "images", marks=pytest.mark.slow),
+        (mc_dropout(3, dropout=0.5), "mlp", "table"),
+    ],
+    ids=["cnn", "dropout", "batch norm", "table"],
+)
+def test_onnxruntime_agrees_on_raw_inputs(
+    method: Method, network: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    dataset: Dataset = request.getfixturevalue(kind)
+    if network == "resnet18":
+        from mixupmp.networks import ResNet18
+
+        posterior = fitted(dataset, method, lambda: ResNet18(1, 3, width=8))
+    else:
+        posterior = fitted(dataset, method, network)
+    path = tmp_path / "model.onnx"
+    metadata = export_onnx(posterior, path)
+    for rows in (1, 5, 48):
+        inputs = dataset.test.inputs[:rows]
+        found, members = answers(path, inputs), posterior.member_probabilities(inputs)
+        assert np.abs(found["member_probabilities"] - members.numpy()).max() < 1e-5
+        assert np.abs(found["probabilities"] - members.mean(0).numpy()).max() < 1e-5
+        assert np.abs(found["entropy"] - predictive_entropy(members).numpy()).max() < 1e-5
+        assert np.abs(found["mutual_information"] - mutual_information(members).numpy()).max() < 1e-5
+    stored = {p.key: p.value for p in onnx.load(str(path)).metadata_props}
+    assert metadata.items() <= stored.items()
+    assert json.loads(stored["mixupmp.classes"]) == ["a", "b", "c"]
+    assert ("dropout mask" in stored["mixupmp.frozen"]) == (method.name == "mc-dropout")
+
+
+@pytest.mark.slow
+def test_a_laplace_posterior_of_the_last_layer(table: Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("laplace")
+    posterior = fitted(table, laplace(3), lambda: MLP(4, 3, (8,)))
+    export_onnx(posterior, tmp_path / "model.onnx")
+    found = answers(tmp_path / "model.onnx", table.test.inputs)
+    assert (
+        np.abs(found["member_probabilities"] - posterior.member_probabilities(table.test.inputs).numpy()).max() < 1e-5
+    )
+    everywhere = fitted(table, laplace(2, subset="all", structure="diag"), lambda: MLP(4, 3, (8,)))
+    with pytest.raises(MixupMPError, match="of the last layer"):
+        export_onnx(everywhere, tmp_path / "other.onnx")
+
+
+def test_calibration_goes_with_it(table: Dataset, tmp_path: Path) -> None:
+    posterior = fitted(table, mixup_mp(members=2), lambda: MLP(4, 3, (8,)))
+    mean = posterior.probabilities(table.test.inputs)
+    calibrator = VectorScaling((1.0, 2.0, 0.5), (0.0, 0.1, -0.1))
+    export_onnx(posterior, tmp_path / "model.onnx", calibrator=calibrator)
+    found = answers(tmp_path / "model.onnx", table.test.inputs)["probabilities"]
+    assert np.abs(found - calibrator(mean).numpy()).max() < 1e-5
+    curves = ((0.0, 1.0),) * 3
+    with pytest.raises(MixupMPError, match="temperature or vector"):
+        export_onnx(posterior, tmp_path / "model.onnx", calibrator=Isotonic(curves, curves, 0.1))
+
+
+def test_estimators_export_themselves(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(60, 3)).astype(np.float32)
+    recipe = Recipe(epochs=2, learning_rate=0.01)
+    classifier = MixupMPClassifier(1, members=2, recipe=recipe).fit(features, features[:, 0] > 0)
+    classifier.calibrate(features, features[:, 0] > 0, kept=0)
+    classifier.export_onnx(tmp_path / "classifier.onnx")
+    found = answers(tmp_path / "classifier.onnx", torch.from_numpy(features))
+    assert np.abs(found["probabilities"] - classifier.predict_proba(features)).max() < 1e-5
+    regressor = MixupMPRegressor(1, members=2, recipe=recipe).fit(features, 50 + 9 * features[:, 0])
+    regressor.export_onnx(tmp_path / "regressor.onnx")
+    found = answers(tmp_path / "regressor.onnx", torch.from_numpy(features))
+    mean, deviation = regressor.predict(features, return_std=True)
+    assert np.allclose(found["predicted_mean"], mean, rtol=1e-5)
+    assert np.allclose(found["predicted_deviation"], deviation, rtol=1e-4)

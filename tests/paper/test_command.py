@@ -1,0 +1,74 @@
+"""`mixupmp reproduce` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mixupmp.cli import main
+
+MINE = """
+import time
+from mixupmp.core.methods import single_network
+from mixupmp.paper import Study, Wanted
+from mixupmp.paper.settings import digits
+
+def run(study: Study) -> None:
+    setting = digits("FMNIST")
+    wanted = Wanted(setting.plan(single_network(), 0))
+    study.train([wanted])
+    study.write("found.json", study.evaluate(wanted, setting.dataset.test))
+    study.record([setting.reduced], [0], time.time())
+"""
+
+
+def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(["reproduce", *words])
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out, said.err
+
+
+def test_list(capsys):
+    code, out, _ = leave(capsys, "list", "--json")
+    assert code == 0
+    listed = {one["name"]: one for one in json.loads(out)["experiments"]}
+    assert listed["comparison"]["datasets"] == ["fmnist", "cifar10"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("comparisn",), "Did you mean 'comparison'?"),
+        (("comparison", "--scale", "huge"), "unknown scale 'huge'"),
+        (("comparison", "--scale", "smoke", "--data", "imagenet"), "unknown dataset of comparison"),
+    ],
+)
+def test_what_cannot_be_run_is_named_with_exit_code_2(capsys, words, message):
+    code, _, err = leave(capsys, *words)
+    assert code == 2
+    assert message in err
+
+
+def test_an_experiment_of_the_users_own(tmp_path: Path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    places = ("--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache"))
+    code, out, err = leave(capsys, str(file), "--scale", "smoke", *places, "--json")
+    assert code == 0
+    assert "1 member-fits, 0 cached, 1 to train" in err
+    written = [Path(path).name for path in json.loads(out)["written"]]
+    assert written == ["found.json", "run.json"]
+    code, out, _ = leave(capsys, str(file), "--scale", "smoke", *places)
+    assert "1 cached, 0 to train" in out
+
+
+@pytest.mark.parametrize("name", ["comparison", "bb-vs-de"])
+def test_a_partial_report_of_nothing_leaves_the_results_alone(name: str, tmp_path: Path, capsys):
+    places = ("--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache"))
+    code, _, err = leave(capsys, name, "--scale", "smoke", "--partial", *places)
+    assert code == 2
+    assert "has nothing of" in err
+    assert not list((tmp_path / "results").rglob("*.md"))

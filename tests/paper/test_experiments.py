@@ -1,0 +1,163 @@
+"""Every experiment file: it can be found, runs whole at smoke scale, and is the paper's protocol at paper scale."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mixupmp import mixup_mp
+from mixupmp.core.errors import BadData, DataNotFound, UnknownName
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.paper import settings
+from mixupmp.paper.members import Cache
+from mixupmp.paper.registry import all_experiments, experiment_named
+from mixupmp.paper.study import Study
+from mixupmp.train.member import MemberFit
+
+NAMES = (
+    "ablation", "bb-vs-de", "claims", "comparison", "complexity", "illustration-alpha", "illustration-mp",
+    "illustration-r", "out-of-distribution", "shift",
+)  # fmt: skip
+
+
+def test_all_are_there_with_a_title():
+    assert set(NAMES) <= set(all_experiments())
+    assert all(experiment.title for experiment in all_experiments().values())
+
+
+def test_an_unknown_name_is_told_the_nearest():
+    with pytest.raises(UnknownName, match="'comparison'"):
+        experiment_named("comparisons")
+    with pytest.raises(DataNotFound, match="no experiment file"):
+        experiment_named("nowhere/mine.py")
+
+
+def test_a_file_of_the_users_is_run_by_its_path(tmp_path: Path, study):
+    mine = tmp_path / "my_own.py"
+    mine.write_text("def run(study):\n    study.write('hello.txt', study.name)\n")
+    one = study("my-own")
+    experiment_named(str(mine)).run(one)
+    assert (one.folder / "hello.txt").read_text() == "my-own"
+    mine.write_text("x = 1\n")
+    with pytest.raises(BadData, match="no function `run"):
+        experiment_named(str(mine)).load()
+
+
+def test_a_dataset_that_an_experiment_does_not_have_is_refused(study):
+    with pytest.raises(UnknownName, match="comparison at scale smoke"):
+        experiment_named("comparison").run(study("comparison"), ["cifar1000"])
+
+
+def test_error_bars_of_the_comparison_stay_within_the_picture(monkeypatch: pytest.MonkeyPatch):
+    comparison = experiment_named("comparison").load()
+    kept = []
+    monkeypatch.setattr(comparison, "save", lambda figure, folder, name: kept.append(figure))
+    others = {"nll": 1.0, "oe": 0.1, "ue": 0.1}
+    evaluated = [
+        (SimpleNamespace(label="DE"), [{"acc": 0.3, **others}, {"acc": 0.5, **others}]),
+        (SimpleNamespace(label="NN"), [{"acc": 0.4, **others}, {"acc": 0.41, **others}]),
+    ]
+    comparison.draw(SimpleNamespace(folder=None), evaluated, SimpleNamespace(name="made up"))
+    low, high = kept[0].axes[0].get_xlim()
+    assert low < 40 - 2 * 10  # the deep ensemble's mean, less two standard errors
+    assert high > 40 + 2 * 10
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory) -> Path:
+    """The whole smoke plan, run once, all experiments over one cache."""
+    root = tmp_path_factory.mktemp("smoke")
+    said: list[str] = []
+    for name in sorted(NAMES, key=lambda name: name == "claims"):
+        one = Study(name, "smoke", Cache(root / "cache"), root / "results", 1, say=said.append)
+        experiment_named(name).run(one)
+    (root / "said.json").write_text(json.dumps(said))
+    return root
+
+
+@pytest.mark.timeout(600)
+def test_the_smoke_plan_runs_whole(everything: Path):
+    results = everything / "results"
+    runs = sorted(path.parent.relative_to(results).parts[0] for path in results.rglob("run.json"))
+    assert runs == sorted(NAMES)
+    for name in ("comparison", "ablation", "shift"):
+        table = next((results / name).rglob("table.md")).read_text()
+        assert "train ACC" in table
+        assert "diverged" in table
+        assert next((results / name).rglob("table.tex")).read_text().startswith(r"\begin{tabular}")
+    for figure in ("ablation", "shift", "bb-vs-de", "illustration-r", "out-of-distribution", "complexity"):
+        for ending in ("svg", "png"):
+            assert list((results / figure).rglob(f"*.{ending}")), f"{figure} has no {ending}"
+
+
+def test_the_table_stands_beside_the_papers(everything: Path):
+    table = (everything / "results/comparison/smoke/fmnist/table.md").read_text()
+    assert "94.30 (0.05)" in table  # the paper's DE on FMNIST
+
+
+def test_a_run_says_what_made_it(everything: Path):
+    record = json.loads((everything / "results/comparison/smoke/fmnist/run.json").read_text())
+    assert record["command"] == "mixupmp reproduce comparison --scale smoke --data fmnist"
+    assert {"date", "seeds", "versions", "machine", "reduced", "setting"} <= set(record)
+    assert "digits" in record["reduced"][0]
+
+
+def test_members_are_shared_between_experiments(everything: Path):
+    said = "\n".join(json.loads((everything / "said.json").read_text()))
+    assert "shift fmnist (smoke): 21 member-fits, 21 cached, 0 to train." in said
+    assert "out-of-distribution (smoke): 26 member-fits, 26 cached, 0 to train." in said
+
+
+def test_the_smoke_ledger_stays_among_the_smoke_results(everything: Path):
+    assert (everything / "results/claims/smoke/CLAIMS.md").exists()
+    assert not (everything / "results/CLAIMS.md").exists()
+
+
+class _TwoSteps(Exception):
+    pass
+
+
+class _Watch:
+    steps = 0
+
+    def stepped(self, fit: MemberFit) -> None:
+        self.steps += 1
+        if self.steps == 2:
+            raise _TwoSteps
+
+
+@pytest.mark.parametrize(
+    ("make", "side", "channels", "weights"),
+    [(settings.cifar10, 32, 3, 36_500_000), (settings.fashion_mnist, 28, 1, 2_800_000)],
+    ids=["cifar10", "fmnist"],
+)
+def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(monkeypatch, make, side, channels, weights):
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (4, channels, side, side), generator=generator).to(torch.uint8)
+    rows = Rows(images, torch.arange(4))
+    small = Dataset("small", rows, rows, tuple("0123456789"), Standardize.of(images))
+    monkeypatch.setattr(settings, "load", lambda name: small)
+    setting = make("paper")
+    assert (setting.recipe.epochs, setting.recipe.learning_rate, setting.recipe.milestones) == (
+        200,
+        0.1,
+        (60, 120, 160),
+    )
+    assert (setting.repeats, setting.members, setting.masks, setting.reduced) == (3, 4, 20, "nothing")
+    setting = replace(setting, recipe=replace(setting.recipe, batch_size=2))
+    fit = MemberFit(setting.plan(mixup_mp(1.0, 2.0, 4, setting.kernel), 0), 0)
+    assert sum(p.numel() for p in fit.network.parameters()) == pytest.approx(weights, rel=0.01)
+    with pytest.raises(_TwoSteps):
+        fit.run(_Watch())
+    assert all(torch.isfinite(p).all() for p in fit.network.parameters())
+
+
+def test_paper_scale_of_the_bootstrap_goes_a_thousand_epochs_beyond(monkeypatch):
+    module = experiment_named("bb-vs-de").load()
+    assert sum(module.FURTHER["paper"]) == 1000

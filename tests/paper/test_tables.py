@@ -1,0 +1,104 @@
+"""Table-making on a fixed input, and the paper's figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from mixupmp.metrics import Summary
+from mixupmp.paper.paper import paper_figures, paper_value
+from mixupmp.paper.tables import Cell, Table, TableLine, to_csv, to_latex, to_markdown
+
+
+def line(group: str, label: str, acc: tuple[float, float | None], nll: float, paper: float | None = None) -> TableLine:
+    cells = {
+        "acc": Cell(Summary(*acc, 3), None if paper is None else (paper, 0.05)),
+        "nll": Cell(Summary(nll, None, 1)),
+    }
+    return TableLine(group, label, cells, {"diverged": "0 of 4"})
+
+
+TABLE = Table(
+    "A table",
+    ("acc", "nll"),
+    (
+        line("Single", "NN", (0.80, 0.01), 0.70, 93.72),
+        line("Single", "Mixup alpha=2", (0.85, 0.01), 0.60),
+        line("Ensembles", "DE", (0.865, 0.02), 0.50, 94.30),
+        line("Ensembles", "MixupMP", (0.89, 0.015), 0.40, 94.75),
+        line("Ensembles", "Mixup ensemble", (0.83, 0.01), 0.45),
+    ),
+    "What it says.",
+)
+
+
+def test_bold_is_within_two_standard_errors_of_the_best_of_its_group_and_a_star_of_all():
+    marks = TABLE.marks()
+    assert marks["Ensembles", "MixupMP", "acc"] == "best*"
+    assert marks["Ensembles", "DE", "acc"] == "best*"  # .865 lies within 2 x .015 of .89
+    assert marks["Ensembles", "Mixup ensemble", "acc"] == ""
+    assert marks["Single", "Mixup alpha=2", "acc"] == "best"
+    assert marks["Single", "NN", "acc"] == ""
+    # Without standard errors there is exactly one best, and for a loss it is the lowest.
+    assert [key for key, mark in marks.items() if key[2] == "nll" and mark == "best*"] == [
+        ("Ensembles", "MixupMP", "nll")
+    ]
+
+
+def test_markdown():
+    text = to_markdown(TABLE)
+    assert text.splitlines()[0] == "## A table"
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines() if row.startswith("|")]
+    assert rows[0] == ["", "ACC (%)", "paper", "NLL", "diverged"]
+    assert rows[3] == ["NN", "80.00 (1.00)", "93.72 (0.05)", "0.7000", "0 of 4"]
+    assert rows[4][1] == "**85.00 (1.00)**"
+    assert rows[7] == ["MixupMP", r"**89.00 (1.50)**\*", "94.75 (0.05)", r"**0.4000**\*", "0 of 4"]
+    assert text.endswith("What it says.\n")
+
+
+def test_csv_has_every_number():
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
+    assert len(rows) == 10
+    assert rows[0] == {
+        "group": "Single", "line": "NN", "measure": "ACC", "value": "80", "standard_error": "1", "repeats": "3",
+        "paper": "93.72", "paper_standard_error": "0.05",
+    }  # fmt: skip
+    assert rows[1]["standard_error"] == ""
+
+
+def test_latex_escapes_and_marks():
+    text = to_latex(TABLE)
+    assert r"Mixup $\alpha$=2" in text
+    assert r"$\mathbf{89.00 (1.50)}^*$" in text
+    assert r"ACC (\%)" in text
+    assert text.count(r"\hline") == 4
+
+
+@pytest.mark.parametrize(
+    ("table", "dataset", "label", "measure", "expected"),
+    [
+        ("in_distribution", "FMNIST", "DE", "ACC", (94.30, 0.05)),
+        ("in_distribution", "CIFAR10", "MixupMP r=1 alpha=2", "NLL", (0.0845, 0.0003)),
+        ("shift", "CIFAR10-C", "MixupMP r=1 alpha=2", "ACC", (85.12, None)),
+        ("bb_vs_de", "MNIST", "BB from random", "ACC", (99.17, None)),
+        ("in_distribution", "FMNIST", "no such method", "ACC", None),
+    ],
+)
+def test_the_papers_figures(table, dataset, label, measure, expected):
+    found = paper_value(table, dataset, label, measure)
+    if expected is None:
+        assert found is None
+    else:
+        assert found[0] == expected[0]
+        assert (found[1] is None) == (expected[1] is None)
+
+
+def test_the_papers_tables_are_complete():
+    figures = paper_figures()
+    assert {name: len(methods) for name, methods in figures["in_distribution"].items()} == dict.fromkeys(
+        ("CIFAR10", "CIFAR100", "FMNIST"), 44
+    )
+    assert len(figures["shift"]["CIFAR100-C"]) == 44
+    assert all(len(values) == 5 for values in figures["bb_vs_de"]["FMNIST"].values())

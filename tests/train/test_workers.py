@@ -1,0 +1,108 @@
+"""Workers that wait from one fit to the next: what they do is what a new one would do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from runs import hashes
+
+from mixupmp import Recipe, mixup_mp, plan_for
+from mixupmp.core.plan import Plan
+from mixupmp.train import pool as processes
+from mixupmp.train.run import fit
+from mixupmp.train.stored_plan import CannotBeSent
+from mixupmp.train.vectorized import engine as vectorized
+from small_data import small_table
+
+SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
+KERNEL = "def kernel(inputs, generator):\n    return inputs * {}\n"
+
+
+def plan(kernel: object) -> Plan:
+    return plan_for(small_table(), mixup_mp(1.0, 1.0, 2, kernel=kernel), "mlp", SHORT)  # type: ignore[arg-type]
+
+
+def weights(made: Plan, engine: str) -> torch.Tensor:
+    posterior = fit(made, engine=engine)  # type: ignore[arg-type]
+    return torch.cat([value.flatten() for network in posterior.networks for value in network.state_dict().values()])
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of the user's, to be edited."""
+    path = tmp_path / "edited_kernel.py"
+    path.write_text(KERNEL.format(1))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield path
+    sys.modules.pop("edited_kernel", None)
+
+
+def test_a_module_that_was_edited_is_not_used_as_it_was(module: Path) -> None:
+    edited = importlib.import_module("edited_kernel")
+    before = weights(plan(edited.kernel), "processes")
+    later = max(worker.started for worker in processes._idle) + 5
+    module.write_text(KERNEL.format(3))
+    os.utime(module, (later, later))
+    importlib.reload(edited)
+    after = weights(plan(edited.kernel), "processes")
+    assert not torch.equal(before, after)
+    assert torch.equal(after, weights(plan(edited.kernel), "inline"))
+
+
+def test_a_module_that_can_be_found_only_now_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights(plan(lambda inputs, generator: inputs), "processes")  # so that workers are waiting
+    (tmp_path / "found_later.py").write_text(KERNEL.format(2))
+    monkeypatch.syspath_prepend(tmp_path)
+    found = importlib.import_module("found_later")
+    assert torch.equal(weights(plan(found.kernel), "processes"), weights(plan(found.kernel), "inline"))
+
+
+def test_a_relative_folder_is_where_this_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(lambda inputs, generator: inputs)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        fit(made, engine="processes", run="run")
+    assert len(hashes(tmp_path / "two" / "run")) == 2
+    assert hashes(tmp_path / "one" / "run") == hashes(tmp_path / "two" / "run")
+
+
+@pytest.fixture
+def only_here(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module that another process cannot import."""
+    made = types.ModuleType("only_here")
+    exec(KERNEL.format(2), made.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", made)
+    return made
+
+
+def test_a_plan_that_a_worker_cannot_read_is_named(only_here: types.ModuleType) -> None:
+    with pytest.raises(CannotBeSent, match=r"No module named 'only_here'.*'inline'"):
+        fit(plan(only_here.kernel), engine="processes")
+
+
+def test_a_plan_that_a_worker_cannot_read_is_trained_here(
+    only_here: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = weights(plan(only_here.kernel), "vectorized")
+    monkeypatch.setattr(vectorized, "WARM", 0.0)
+    monkeypatch.setattr(vectorized, "COLD", 0.0)
+    assert torch.equal(weights(plan(only_here.kernel), "vectorized"), expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_settings_of_the_user_s_for_memory_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    worker = processes.Worker(1)
+    try:
+        environment = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        worker.close()
+    assert b"MALLOC_TRIM_THRESHOLD_=131072" in environment

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mixupmp.web.serve.forms import file_of
+from mixupmp.web.serve.inputs import from_image, from_json, from_npy
+from mixupmp.web.serve.limits import Limits, Refused
+
+from .models import image_posterior, images, table_posterior
+
+LIMITS = Limits(rows=10, pixels=10_000)
+IMAGES, TABLE = image_posterior().task, table_posterior().task
+COLOR = image_posterior(channels=3).task
+
+
+def npy(array: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=True)
+    return content.getvalue()
+
+
+def picture(size: tuple[int, int], mode: str = "L", kind: str = "PNG") -> bytes:
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.new(mode, size, 7).save(content, kind)
+    return content.getvalue()
+
+
+def test_all_ways_in_give_the_same_rows() -> None:
+    rows = images(2)
+    for given_rows in (rows.tolist(), rows[:, 0].tolist()):
+        body = str({"inputs": given_rows}).replace("'", '"').encode()
+        assert torch.equal(from_json(body, IMAGES, LIMITS), rows)
+    assert torch.equal(from_npy(npy(rows.numpy()), IMAGES, LIMITS), rows)
+    assert torch.equal(from_npy(npy(np.asfortranarray(rows.numpy())), IMAGES, LIMITS), rows)
+    assert torch.equal(from_npy(npy(rows.numpy().astype(">i4")), IMAGES, LIMITS), rows)
+    assert torch.equal(from_npy(npy(rows.permute(0, 2, 3, 1).numpy()), IMAGES, LIMITS), rows)
+    single = str({"inputs": rows[0, 0].tolist()}).replace("'", '"').encode()
+    assert torch.equal(from_json(single, IMAGES, LIMITS), rows[:1])
+
+
+def test_numbers_that_are_no_pixels_stay_as_they_are() -> None:
+    found = from_json(b'{"inputs": [[0.5, -1, 2, 300, 1e3]]}', TABLE, LIMITS)
+    assert found.tolist() == [[0.5, -1, 2, 300, 1000]]
+    assert from_json(b'{"inputs": [1, 2, 3, 4, 5]}', TABLE, LIMITS).dtype == torch.float32
+    halves = torch.rand(2, 8, 8).tolist()
+    assert from_json(str({"inputs": halves}).replace("'", '"').encode(), IMAGES, LIMITS).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{}", b"[]", b"null", b"{", b'{"inputs": []}', b'{"inputs": 3}', b'{"inputs": [NaN, 1, 1, 1, 1]}',
+        b'{"inputs": [1e999, 1, 1, 1, 1]}', b'{"inputs": [-Infinity, 1, 1, 1, 1]}', b'{"inputs": [1e39, 1, 1, 1, 1]}',
+        b'{"inputs": [1, 2]}', b'{"inputs": [[1, 2], [3]]}', b'{"inputs": ["a", "b", "c", "d", "e"]}',
+        b'{"inputs": [true, true, true, true, true]}', b'{"inputs": [null, 1, 1, 1, 1]}',
+        b'{"inputs": [1, 2, 3, 4, 5], "more": 1}', b'{"inputs": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"inputs": [1' + b"0" * 400 + b", 1, 1, 1, 1]}", b"\xff\xfe", b'{"inputs": {"a": 1}}',
+    ],
+)  # fmt: skip
+def test_bad_json_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        from_json(body, TABLE, LIMITS)
+    assert refused.value.status == 422
+    assert refused.value.detail
+
+
+def test_too_many_rows_are_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        from_npy(npy(np.zeros((11, 5))), TABLE, LIMITS)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\x93NUMPY", npy(np.array([{"a": 1}], dtype=object)), npy(np.zeros((1, 5)))[:-1],
+        npy(np.zeros((1, 5))) + b"x",
+        npy(np.zeros((2, 5), dtype=complex)), npy(np.full((1, 5), np.nan)), npy(np.full((1, 5), 1e300)),
+        npy(np.array(["a"] * 5)), npy(np.zeros((1, 5))).replace(b"(1, 5)", b"(9**9,"),
+        npy(np.zeros((1, 5))).replace(b"(1, 5), }", b"(10**15,)}"), npy(np.zeros((0, 5))), npy(np.float64(3)),
+        b"\x93NUMPY\x03\x00" + b"\xff" * 100, b"\x93NUMPY\x02\x00" + b"\xff" * 100,
+    ],
+)  # fmt: skip
+def test_bad_arrays_are_refused(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        from_npy(body, TABLE, LIMITS)
+    assert refused.value.status == 422
+
+
+def test_images_are_brought_into_the_models_channels_and_size() -> None:
+    assert from_image(picture((8, 8)), IMAGES, LIMITS, False).tolist() == torch.full((1, 1, 8, 8), 7).tolist()
+    assert from_image(picture((8, 8), "RGB", "JPEG"), IMAGES, LIMITS, False).shape == (1, 1, 8, 8)
+    assert from_image(picture((8, 8)), COLOR, LIMITS, False).shape == (1, 3, 8, 8)
+    assert from_image(picture((20, 30)), IMAGES, LIMITS, True).shape == (1, 1, 8, 8)
+    with pytest.raises(Refused, match="resize"):
+        from_image(picture((20, 30)), IMAGES, LIMITS, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"GIF89a", 422), (picture((8, 8))[:40], 422), (picture((200, 200)), 413), (b"", 422)],
+)
+def test_bad_images_are_refused(body: bytes, status: int) -> None:
+    with pytest.raises(Refused) as refused:
+        from_image(body, IMAGES, LIMITS, True)
+    assert refused.value.status == status
+
+
+def test_a_table_takes_no_images() -> None:
+    with pytest.raises(Refused, match="not images"):
+        from_image(picture((8, 8)), TABLE, LIMITS, True)
+
+
+def test_the_file_of_a_form_is_found_whole() -> None:
+    content = bytes(range(256)) + b"\r\n--other\r\n\r\n"
+    head = b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n'
+    file = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\nContent-Type: Image/PNG\r\n\r\n'
+    body = head + file + content + b"\r\n--b--\r\n"
+    for told in ("multipart/form-data; boundary=b", 'multipart/form-data; boundary="b"; charset=x'):
+        assert file_of(told, body) == ("image/png", content)
+    right, wrong = "multipart/form-data; boundary=b", "multipart/form-data; boundary=c"
+    for told, spoilt in (("multipart/form-data", body), (wrong, body), (right, head)):
+        with pytest.raises(Refused, match="form"):
+            file_of(told, spoilt)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.booleans())
+def test_no_bytes_do_worse_than_be_refused(body: bytes, magic: bool) -> None:
+    for read in (from_json, from_npy):
+        try:
+            rows = read((b"\x93NUMPY\x01\x00v\x00" if magic else b"") + body, TABLE, LIMITS)
+        except Refused:
+            continue
+        assert rows.shape[1:] == (5,)
