@@ -40,10 +40,11 @@ test: $(VENV)/.dev lint /usr/bin/chromium  ## lint, types and the test suite
 test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
 	$(RUN) pytest -m slow
 
-lint: $(VENV)/.dev  ## ruff and mypy
+lint: $(VENV)/.dev  ## ruff, mypy and the floors of the house (import-linter)
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 format: $(VENV)/.dev  ## let ruff rewrite
 	$(RUN) ruff check --fix .
