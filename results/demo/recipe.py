@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from mixupmp.metrics.summary import summarize
 
 from mixupmp import __version__, data
 from mixupmp.cli.demonstration import Demo, Repeat
-from mixupmp.metrics.summary import summarize
 from mixupmp.train.job import Quiet
 
 TRIED = [("sgd", rate) for rate in (0.01, 0.02, 0.05, 0.1)] + [("adamw", rate) for rate in (0.001, 0.003, 0.01, 0.03)]

@@ -23,7 +23,7 @@ from mixupmp.core.errors import check
 from mixupmp.core.posterior import Summary as Story
 from mixupmp.core.threads import cores
 from mixupmp.data.corruptions import SEVERITIES
-from mixupmp.metrics.tables import Line, MetricTable
+from mixupmp.metrics import Line, MetricTable
 from mixupmp.plots import Panel, reliability_figure, write
 from mixupmp.plots.style import styled
 from mixupmp.store.folder import check_writable

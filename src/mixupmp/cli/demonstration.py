@@ -26,7 +26,7 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.data.corruptions import corrupt
 from mixupmp.metrics import Result, Scores
-from mixupmp.metrics.summary import Summary, summarize
+from mixupmp.metrics.comparison import Summary, difference, summarize
 from mixupmp.train.job import Progress, Quiet
 from mixupmp.train.planning import fewer_rows
 from mixupmp.train.plans import plan_for
@@ -115,9 +115,8 @@ class Outcome:
         return reduce(add, (trial.scores[method, rows] for trial in self.trials for rows in sets)).result()
 
     def difference(self, metric: str, rows: str, method: str = "MixupMP", rival: str = "DE") -> Summary:
-        """The method's measure minus its rival's, paired by seed."""
-        pairs = [(trial.scores[method, rows].result(), trial.scores[rival, rows].result()) for trial in self.trials]
-        return summarize([{metric: getattr(ours, metric) - getattr(theirs, metric)} for ours, theirs in pairs])[metric]
+        """The method's metric minus its rival's, paired by seed."""
+        return difference(self.summaries(method, rows)[metric], self.summaries(rival, rows)[metric])
 
 
 def run_demo(demo: Demo, engine: Engine = "processes", progress: Progress | None = None) -> Outcome:

@@ -14,8 +14,7 @@ from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
-from mixupmp.metrics import Result
-from mixupmp.metrics.tables import STANDARD, Line, MetricTable, single
+from mixupmp.metrics import STANDARD, Line, MetricTable, Result, single
 from mixupmp.store.load import load
 from mixupmp.train.planning import load_data
 

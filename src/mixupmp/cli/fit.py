@@ -13,8 +13,7 @@ from mixupmp.cli.output import show
 from mixupmp.cli.scoring import score
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.posterior import Posterior
-from mixupmp.metrics import Result
-from mixupmp.metrics.tables import STANDARD, Line, MetricTable, single
+from mixupmp.metrics import STANDARD, Line, MetricTable, Result, single
 from mixupmp.train.configuration import Settings, read_toml, settings_from
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
 from mixupmp.train.planning import load_data, located, plan_from

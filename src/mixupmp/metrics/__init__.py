@@ -1,8 +1,9 @@
-"""What the posterior is worth: pure functions of probabilities and labels."""
+"""Metrics of probabilities and labels: the catalog, streamed evaluation, detection, regression, comparison."""
 
+from mixupmp.metrics.catalog import METRICS, STANDARD, Metric, metric_named
 from mixupmp.metrics.checks import GuaranteeWarning
+from mixupmp.metrics.comparison import Line, MetricTable, Summary, best, difference, display, single, summarize
 from mixupmp.metrics.detection import Detection, detection
-from mixupmp.metrics.margin import normalized_margin
 from mixupmp.metrics.regression import (
     gaussian_crps,
     interval_coverage,
@@ -14,24 +15,36 @@ from mixupmp.metrics.regression import (
 )
 from mixupmp.metrics.reliability import ReliabilityBin, Result, adaptive_calibration_error
 from mixupmp.metrics.scores import Scores, evaluate
-from mixupmp.metrics.summary import PERCENT, Summary, display, summarize
-from mixupmp.metrics.uncertainty import gini, mutual_information, predictive_entropy, variation_ratio
+from mixupmp.metrics.uncertainty import (
+    gini,
+    mutual_information,
+    normalized_margin,
+    predictive_entropy,
+    variation_ratio,
+)
 
 __all__ = [
-    "PERCENT",
+    "METRICS",
+    "STANDARD",
     "Detection",
     "GuaranteeWarning",
+    "Line",
+    "Metric",
+    "MetricTable",
     "ReliabilityBin",
     "Result",
     "Scores",
     "Summary",
     "adaptive_calibration_error",
+    "best",
     "detection",
+    "difference",
     "display",
     "evaluate",
     "gaussian_crps",
     "gini",
     "interval_coverage",
+    "metric_named",
     "mixture_cdf",
     "mixture_crps",
     "mixture_interval",
@@ -40,6 +53,7 @@ __all__ = [
     "mutual_information",
     "normalized_margin",
     "predictive_entropy",
+    "single",
     "summarize",
     "variation_ratio",
 ]

@@ -1,4 +1,4 @@
-"""What every measure asks of probabilities and labels, said once, so that bad input fails by name and not as NaN."""
+"""Validation of probabilities and labels, shared by every metric, so that bad input is an error and not NaN."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = torch.finfo(torch.float32).tiny
 
 
 class GuaranteeWarning(UserWarning):
-    """The data do not suffice for the guarantee that was asked for; the answer is the trivial one that keeps it."""
+    """Too little data for the requested guarantee: the answer is the trivial one that keeps it."""
 
 
 def sum_tolerance(dtype: torch.dtype) -> float:
@@ -46,7 +46,7 @@ def check_shape(probabilities: Tensor, members: bool | None, name: str = "probab
     check(len(shape) == 2 or shape[0] >= 1, name, shape, must + " with at least one member")
 
 
-def complain(probabilities: Tensor, tolerance: float, name: str = "probabilities", first_row: int = 0) -> None:
+def check_rows(probabilities: Tensor, tolerance: float, name: str = "probabilities", first_row: int = 0) -> None:
     """Raise `BadData` that names the first bad row of probabilities (rows, classes), if there is one."""
     sums = probabilities.sum(-1, dtype=torch.float64)
     faults = (
@@ -64,7 +64,7 @@ def complain(probabilities: Tensor, tolerance: float, name: str = "probabilities
 
 
 def checked_probabilities(values: object, members: bool | None = False, name: str = "probabilities") -> Tensor:
-    """The values as probabilities of a checked shape, or an error that names the first row that is none."""
+    """The values as probabilities of a checked shape, or an error that names the first bad row."""
     original = values if isinstance(values, Tensor) else torch.as_tensor(values)
     probabilities = as_floats(original, name)
     check_shape(probabilities, members, name)
@@ -72,7 +72,7 @@ def checked_probabilities(values: object, members: bool | None = False, name: st
         raise BadData(f"{name} are empty: they need at least one row.")
     tolerance = sum_tolerance(original.dtype)
     for block in probabilities if probabilities.ndim == 3 else (probabilities,):
-        complain(block, tolerance, name)
+        check_rows(block, tolerance, name)
     return probabilities
 
 

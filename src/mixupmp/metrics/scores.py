@@ -1,4 +1,4 @@
-"""What a classifier's probabilities are worth, streamed: a state of constant size, whatever the number of rows.
+"""Metrics of a classifier's probabilities, streamed: a state of constant size, whatever the number of rows.
 
 For predicted probabilities p (the mean over members where there are several), labels y, the top confidence
 c = max_k p_k and M equal-width bins (m-1)/M < c <= m/M (the paper's appendix on calibration metrics, M = 15):
@@ -9,7 +9,8 @@ c = max_k p_k and M equal-width bins (m-1)/M < c <= m/M (the paper's appendix on
     mutual information = entropy of the mean minus the mean entropy of the members
     gini = mean 1 - sum_k p_k^2, and times K/(K-1) on [0, 1]
 
-All are fractions and nats; `mixupmp.metrics.display` turns them into what tables show.
+All are fractions and nats; `mixupmp.metrics.catalog` says how each is shown. What is computed here in one pass is held
+by tests to the `per_row` functions of the catalog; a metric that is only there is added up from its `per_row`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, MixupMPError, check
-from mixupmp.metrics.checks import TINY, as_floats, check_shape, checked_labels, complain, sum_tolerance
-from mixupmp.metrics.reliability import Result, result_of
-from mixupmp.metrics.totals import Totals
+from mixupmp.metrics.catalog import METRICS
+from mixupmp.metrics.checks import TINY, as_floats, check_rows, check_shape, checked_labels, sum_tolerance
+from mixupmp.metrics.reliability import FUSED, Result, Totals, result_of
 
 # Numbers of a block of probabilities, for each thread. Measured: smaller ones, which would fit in a core's own cache,
 # lose more to the cost of calling torch than they gain.
@@ -31,7 +32,7 @@ BLOCK_NUMBERS = 262_144
 BLOCK_ROWS = 256
 # Up to this many classes the fast maximum of `_row_maximum` is the faster one.
 POOLED_CLASSES = 32
-# Blocks hold a multiple of so many rows, except the last.
+# Blocks hold a multiple of this many rows, except the last.
 PIECES = 64
 
 
@@ -49,7 +50,7 @@ class Scores:
         self.classes = classes
         self.bins = bins
         self._totals = Totals.empty(bins)
-        self._waiting = Waiting()
+        self._buffer = Buffer()
 
     @torch.no_grad()
     def update(self, probabilities: Tensor, labels: Tensor) -> Scores:
@@ -73,9 +74,9 @@ class Scores:
                 _check_block(member[start : start + step].to(dtype), sum_tolerance(values.dtype), start)
         if values.ndim == 3 or rows > step // 2:
             self._add(values, labels, dtype)
-        elif not self._waiting.take(values.to(dtype), labels, step):
-            self._settle()
-            self._waiting.take(values.to(dtype), labels, step)
+        elif not self._buffer.append(values.to(dtype), labels, step):
+            self._flush()
+            self._buffer.append(values.to(dtype), labels, step)
         return self
 
     def _add(self, values: Tensor, labels: Tensor, dtype: torch.dtype) -> None:
@@ -87,38 +88,38 @@ class Scores:
             _add_block(self._totals, block, labels[start : start + step], scratch)
 
     @torch.no_grad()
-    def _settle(self) -> Totals:
-        """The totals, once the rows that still wait are in them."""
-        waiting = self._waiting
-        if waiting.rows:
-            self._add(waiting.values[: waiting.rows], waiting.labels[: waiting.rows], waiting.values.dtype)
-            waiting.rows = 0
+    def _flush(self) -> Totals:
+        """The totals, with the buffered rows added."""
+        buffer = self._buffer
+        if buffer.rows:
+            self._add(buffer.values[: buffer.rows], buffer.labels[: buffer.rows], buffer.values.dtype)
+            buffer.rows = 0
         return self._totals
 
     def result(self) -> Result:
-        """Every measure over all rows so far."""
+        """Every metric over all rows so far."""
         if len(self) == 0:
             raise BadData("there is nothing to score: no row was given to update().")
-        return result_of(self._settle(), self.classes, self.bins)
+        return result_of(self._flush(), self.classes, self.bins)
 
     def __len__(self) -> int:
-        return self._totals.rows + self._waiting.rows
+        return self._totals.rows + self._buffer.rows
 
     def __add__(self, other: Scores) -> Scores:
         check(isinstance(other, Scores), "other", other, "another Scores")
         same = (self.classes, self.bins) == (other.classes, other.bins)
         check(same, "other", (other.classes, other.bins), f"over {self.classes} classes with {self.bins} bins")
         merged = Scores(self.classes, self.bins)
-        merged._totals = self._settle() + other._settle()
+        merged._totals = self._flush() + other._flush()
         return merged
 
     def to_dict(self) -> dict[str, object]:
         """The state as plain numbers, lists and strings: what JSON holds."""
-        return {"classes": self.classes, "bins": self.bins, **self._settle().to_dict()}
+        return {"classes": self.classes, "bins": self.bins, **self._flush().to_dict()}
 
     @classmethod
     def from_dict(cls, state: dict[str, object]) -> Scores:
-        """The accumulator that `to_dict` described."""
+        """The accumulator of which `to_dict` gave this state."""
         try:
             scores = cls(int(str(state["classes"])), int(str(state["bins"])))
             scores._totals = Totals.from_dict(state, scores.bins)
@@ -129,16 +130,16 @@ class Scores:
         return scores
 
 
-class Waiting:
-    """Small updates wait here, checked, until they make a block: torch is slow on a thousand rows at a time."""
+class Buffer:
+    """Small updates, checked, until they fill a block: torch is slow on a thousand rows at a time."""
 
     def __init__(self) -> None:
         self.values = torch.empty(0, 0)
         self.labels = torch.empty(0, dtype=torch.int64)
         self.rows = 0
 
-    def take(self, values: Tensor, labels: Tensor, step: int) -> bool:
-        """Copy the rows in, if they fit with those of the same kind that are here."""
+    def append(self, values: Tensor, labels: Tensor, step: int) -> bool:
+        """Copy the rows in, if there is room and the dtype and device are the same; returns whether they were."""
         stop = self.rows + len(values)
         same = self.values.dtype == values.dtype and self.values.device == values.device
         if self.rows == 0 and not (same and len(self.values) >= step):
@@ -162,7 +163,7 @@ def _check_block(probabilities: Tensor, tolerance: float, first_row: int) -> Non
     low, high = torch.aminmax(sums)
     # Written so that NaN fails.
     if not (float(low) >= 1 - tolerance and float(high) <= 1 + tolerance and float(probabilities.amin()) >= 0):
-        complain(probabilities, tolerance, first_row=first_row)
+        check_rows(probabilities, tolerance, first_row=first_row)
 
 
 def _add_block(totals: Totals, block: Tensor, labels: Tensor, scratch: Tensor) -> None:
@@ -191,6 +192,10 @@ def _add_block(totals: Totals, block: Tensor, labels: Tensor, scratch: Tensor) -
     totals.true += float(true.sum(dtype=torch.float64))
     totals.log_loss -= float(true.log().sum(dtype=torch.float64))
     _add_confidences(totals, torch.maximum(true, rival), correct.cpu())
+    for name, metric in METRICS.items():
+        if metric.per_row is not None and name not in FUSED and (block.ndim == 3 or not metric.needs_members):
+            values = metric.per_row(block if metric.needs_members else mean, labels)
+            totals.others[name] = totals.others.get(name, 0.0) + float(values.cpu().sum(dtype=torch.float64))
 
 
 def _lift(probabilities: Tensor, lifted: Tensor) -> Tensor:
@@ -230,7 +235,17 @@ def _add_confidences(totals: Totals, top: Tensor, correct: Tensor) -> None:
 
 
 def evaluate(probabilities: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float | None]:
-    """Every measure of these predictions at once, by name: `Scores` for data that are all here."""
+    """Every metric of these predictions by name: `Scores` for data that is all in memory.
+
+    Parameters
+    ----------
+    probabilities
+        (rows, classes), or (members, rows, classes), which are averaged.
+    labels
+        Class numbers, (rows,).
+    bins
+        Bins of equal width for ECE, OE and UE.
+    """
     given = probabilities if isinstance(probabilities, Tensor) else torch.as_tensor(probabilities)
     check_shape(given, members=None)
     return Scores(given.shape[-1], bins).update(given, labels).result().to_dict()

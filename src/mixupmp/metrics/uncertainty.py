@@ -1,38 +1,65 @@
-"""How unsure the posterior is about each row, one number a row: larger is less sure."""
+"""How unsure a posterior is about each row (larger is less sure), and the margin of the paper's appendix A."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from mixupmp.metrics.checks import TINY, checked_probabilities, pooled
+from mixupmp.core.errors import BadData, check
+from mixupmp.metrics.checks import TINY, as_floats, checked_labels, checked_probabilities, pooled
 
 
-def _entropies(probabilities: Tensor) -> Tensor:
+def entropy(probabilities: Tensor) -> Tensor:
+    """-sum_k p_k log p_k over the last dimension, of probabilities that were checked before."""
     # Three times faster than torch.special.entr, which has no vectorized kernel.
-    return -probabilities.clamp_min(TINY).log_().mul_(probabilities).sum(-1)
+    return (-probabilities.clamp_min(TINY).log_().mul_(probabilities).sum(-1)).clamp_min_(0)
+
+
+def information_gain(members: Tensor) -> Tensor:
+    """`mutual_information` of (members, rows, classes) that were checked before; a member at a time, to save memory."""
+    each = torch.stack([entropy(member) for member in members]).mean(0)
+    return entropy(members.mean(0)).sub_(each).clamp_min_(0)
+
+
+def impurity(probabilities: Tensor, rescale: bool = False) -> Tensor:
+    """`gini` of (rows, classes) that were checked before."""
+    classes = probabilities.shape[-1]
+    found = (1 - probabilities.square().sum(-1)).clamp_min_(0)
+    return found * (classes / (classes - 1)) if rescale else found
 
 
 @torch.no_grad()
 def predictive_entropy(probabilities: Tensor) -> Tensor:
-    """-sum_k p_k log p_k in nats for each row; of the mean over members for (members, rows, classes)."""
-    return _entropies(pooled(checked_probabilities(probabilities, members=None))).clamp_min_(0)
+    """The entropy -sum_k p_k log p_k of each row, in nats: total uncertainty.
+
+    Parameters
+    ----------
+    probabilities
+        (rows, classes), or (members, rows, classes), whose mean over members is taken.
+    """
+    return entropy(pooled(checked_probabilities(probabilities, members=None)))
 
 
 @torch.no_grad()
 def mutual_information(member_probabilities: Tensor) -> Tensor:
-    """The entropy of the mean minus the mean entropy of the members, in nats: what the members disagree about.
+    """H(mean_b p_b) - mean_b H(p_b) of each row, in nats: epistemic uncertainty (Houlsby et al., 2011, BALD).
 
-    Takes (members, rows, classes). Zero where all members say the same, at most log(members).
+    Zero where all members agree, at most log(members).
+
+    Parameters
+    ----------
+    member_probabilities
+        (members, rows, classes).
     """
-    values = checked_probabilities(member_probabilities, members=True, name="member_probabilities")
-    each = torch.stack([_entropies(member) for member in values]).mean(0)
-    return _entropies(values.mean(0)).sub_(each).clamp_min_(0)
+    return information_gain(checked_probabilities(member_probabilities, members=True, name="member_probabilities"))
 
 
 @torch.no_grad()
 def variation_ratio(member_probabilities: Tensor) -> Tensor:
-    """The share of members that do not vote for the class with the most votes, from (members, rows, classes)."""
+    """1 - (votes for the most voted class)/B of each row (Freeman, 1965), from (members, rows, classes)."""
     values = checked_probabilities(member_probabilities, members=True, name="member_probabilities")
     members, rows, classes = values.shape
     votes = torch.zeros(rows, classes, dtype=values.dtype, device=values.device)
@@ -43,11 +70,38 @@ def variation_ratio(member_probabilities: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gini(probabilities: Tensor, rescale: bool = False) -> Tensor:
-    """1 - sum_k p_k^2 for each row, the uncertainty of the paper's 2-D figures; of the mean over members.
+    """The Gini impurity 1 - sum_k p_k^2 of each row, the uncertainty of the paper's 2-D figures.
 
-    With `rescale` it is multiplied by K/(K-1), so that it runs from 0 to 1 as the paper shows it.
+    Parameters
+    ----------
+    probabilities
+        (rows, classes), or (members, rows, classes), whose mean over members is taken.
+    rescale
+        Multiply by K/(K-1), so that it runs from 0 to 1 as the paper shows it.
     """
-    values = pooled(checked_probabilities(probabilities, members=None))
-    classes = values.shape[-1]
-    impurity = (1 - values.square().sum(-1)).clamp_min_(0)
-    return impurity * (classes / (classes - 1)) if rescale else impurity
+    return impurity(pooled(checked_probabilities(probabilities, members=None)), rescale)
+
+
+@torch.no_grad()
+def normalized_margin(logits: Tensor, labels: Tensor, parameters: Iterable[Tensor], order: float) -> float:
+    """min_i (f_y(x_i) - max_{k != y} f_k(x_i)) / ||theta||_2^L, the margin that DE and stabilized BB both maximize.
+
+    The multi-class form of the paper's appendix A (after Lyu & Li, 2020). It does not change when all weights are
+    multiplied by one number, and is negative while any row is misclassified.
+
+    Parameters
+    ----------
+    order
+        L with f_{c theta}(x) = c^L f_theta(x): for a ReLU network without biases, its number of layers with weights.
+    """
+    check(order > 0, "order", order, "positive: the number of layers of a network without biases")
+    values = as_floats(logits, "logits").double()
+    check(values.ndim == 2 and values.shape[1] >= 2, "logits", tuple(values.shape), "of shape (rows, classes)")
+    if values.shape[0] == 0 or not bool(torch.isfinite(values).all()):
+        raise BadData("logits must be finite and of at least one row.")
+    places = checked_labels(labels, *values.shape).to(values.device)[:, None]
+    true = values.gather(1, places)
+    rival = values.scatter(1, places, -torch.inf).amax(1, keepdim=True)
+    squares = math.fsum(float(tensor.detach().double().square().sum()) for tensor in parameters)
+    check(squares > 0, "parameters", squares, "the network's weights, not all zero (this is their squared norm)")
+    return float((true - rival).min()) / math.pow(squares, order / 2)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mixupmp.metrics import Summary
-from mixupmp.metrics.summary import summarize
+from mixupmp.metrics import Summary, summarize
 from mixupmp.paper.study import read_results
 
 # The sign that makes a better value a larger one.

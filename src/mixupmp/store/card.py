@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mixupmp.core.posterior import Summary
-from mixupmp.metrics.summary import display
+from mixupmp.metrics import display
 
 SHOWN = ("acc", "nll", "brier", "ece", "oe", "ue")
 

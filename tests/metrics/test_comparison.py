@@ -7,8 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mixupmp.metrics.summary import Summary
-from mixupmp.metrics.tables import Line, MetricTable, shown, single
+from mixupmp.metrics.comparison import Line, MetricTable, Summary, format_summary, single
 
 
 def line(label: str, acc: float, nll: float, error: float | None = None, group: str = "") -> Line:
@@ -51,7 +50,7 @@ def test_what_has_no_direction_is_never_bold() -> None:
     ],
 )
 def test_numbers_look_as_the_papers_do(metric: str, summary: Summary, expected: str) -> None:
-    assert shown(metric, summary) == expected
+    assert format_summary(metric, summary) == expected
 
 
 def test_both_renderings_hold_the_same_cells() -> None:
