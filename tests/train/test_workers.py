@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -106,3 +107,45 @@ def test_settings_of_the_user_s_for_memory_are_theirs(monkeypatch: pytest.Monkey
     finally:
         worker.close()
     assert b"MALLOC_TRIM_THRESHOLD_=131072" in environment
+
+
+FIT = """
+import own_network
+from mixupmp import Recipe, deep_ensemble, plan_for
+from mixupmp.train.run import fit
+from small_data import small_table
+recipe = Recipe(epochs=1, batch_size=16, learning_rate=0.05)
+print(fit(plan_for(small_table(), deep_ensemble(2), own_network.build, recipe), engine="processes").members)
+"""
+
+
+def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python in this folder, where the tests' modules can be found."""
+    found = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(found)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's folder: a script, and a module of theirs that it imports."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "own_network.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(4, 3)\n")
+    (folder / "script.py").write_text(FIT)
+    return folder
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(project: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("cloudpickle", "numpy", "torch", "socket", "traceback", "mixupmp", "own_network"):
+        (elsewhere / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+    done = run_python([str(project / "script.py")], elsewhere)
+    assert not (tmp_path / "executed").exists()
+    assert done.stdout == "2\n", done.stderr
+
+
+def test_a_module_of_the_current_folder_is_found_where_the_parent_finds_it(project: Path) -> None:
+    assert run_python(["-c", FIT], project).stdout == "2\n"

@@ -23,7 +23,7 @@ from mixupmp.core.posterior import Summary, logits_of
 from mixupmp.core.predictive import simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
-from mixupmp.train.factory import build_network
+from mixupmp.train.factory import build_network, memory_format
 from mixupmp.train.validation import over_confidence, told, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
@@ -53,9 +53,9 @@ class MemberFit:
         with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
             self.network = build_network(plan, member).to(self.device)
             self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
-        self.images = len(plan.task.input_shape) == 3
-        if self.images:
-            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = len(plan.task.input_shape) == 3
+        self.memory_format = memory_format(self.network) if images else torch.contiguous_format
+        self.network = self.network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
         self.optimizer = self.recipe.build_optimizer(self.network.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
@@ -141,7 +141,7 @@ class MemberFit:
         rate = self.recipe.rate(self.step, self.steps_an_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        inputs = batch.inputs.contiguous(memory_format=torch.channels_last) if self.images else batch.inputs
+        inputs = batch.inputs.contiguous(memory_format=self.memory_format)
         self.optimizer.zero_grad(set_to_none=True)
         reduced = self.recipe.precision != "float32"
         precision = torch.float16 if self.recipe.precision == "float16" else torch.bfloat16

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import mixupmp
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunFolder
@@ -50,10 +51,10 @@ class Worker:
     def __init__(self, threads: int) -> None:
         ours, theirs = socket.socketpair()
         self.threads = threads
-        own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
+        own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(_start_path())}
         environment = {**_keep_memory(), **os.environ, **own}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mixupmp.train.worker", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,
@@ -61,6 +62,7 @@ class Worker:
         )
         theirs.close()
         self.connection: Any = Connection(ours.detach())
+        self.connection.send(sys.path)
         self.order: Order | None = None  # what it is doing
         self.started, self.surroundings = time.time(), _surroundings()
 
@@ -106,10 +108,24 @@ def waiting(count: int) -> bool:
 
 def _surroundings() -> tuple[str, ...]:
     """Where a process started now would find modules, and files by their relative names."""
+    return (*sys.path, _current_folder())
+
+
+def _start_path() -> list[str]:
+    """Where a worker finds the modules it starts with: never in the current folder, whatever lies there.
+
+    The parent may have that folder on its own path (a notebook, `python -c`, a script in it), and then classes of
+    modules there have to be found when a plan is read: the parent's whole path is sent for that, after the start.
+    """
+    home = str(Path(mixupmp.__file__).parents[1])
+    return [home, *(entry for entry in sys.path if os.path.isabs(entry) and entry not in (home, _current_folder()))]
+
+
+def _current_folder() -> str:
     try:
-        return (*sys.path, os.getcwd())
-    except FileNotFoundError:  # the folder is gone
-        return (*sys.path, "")
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return ""
 
 
 def _edited() -> float:

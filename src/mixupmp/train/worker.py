@@ -1,6 +1,8 @@
 """A worker process: waits for members to train, one at a time, until its parent goes away.
 
-Started as `python -m mixupmp.train.worker FD`, with one end of a socket pair. It is a plain program rather than a
+Started as `python -P -m mixupmp.train.worker FD`, with one end of a socket pair, without the current folder on its
+path: a file there is not imported in the place of an installed module. The parent's path comes as the first message,
+for the modules that a plan refers to. The worker is a plain program rather than a
 `multiprocessing` child, so the user's script is not imported a second time and needs no `__main__` guard, and it
 stays for the next fit, so that starting Python and importing torch are paid for once.
 """
@@ -94,6 +96,10 @@ def _give_memory_back() -> None:
 
 def main(arguments: list[str]) -> None:
     connection: Any = Connection(int(arguments[1]))
+    try:
+        sys.path[:] = connection.recv()
+    except (EOFError, ConnectionError):
+        return
     serve(connection)
 
 
