@@ -10,7 +10,7 @@ import platform
 import torch
 
 from mixupmp import Recipe, __version__, data, mixup_mp, plan_for
-from mixupmp.export.distill import compare, distil
+from mixupmp.export.distill import compare, distill
 from mixupmp.train.run import fit
 
 MEMBERS = 8
@@ -30,7 +30,7 @@ def main() -> None:
     for seed in range(3):
         recipe = Recipe(epochs=40, learning_rate=0.05)
         posterior = fit(plan_for(dataset, mixup_mp(1.0, 1.0, MEMBERS), "cnn", recipe, seed=seed), engine="inline")
-        student = distil(posterior, dataset.train.inputs, recipe=recipe, blends=4, seed=seed)
+        student = distill(posterior, dataset.train.inputs, recipe=recipe, blends=4, seed=seed)
         found = compare(posterior, student, dataset.test.inputs, dataset.test.labels)
         one = posterior.member_probabilities(dataset.test.inputs)
         truth = dataset.test.labels

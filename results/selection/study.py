@@ -26,7 +26,8 @@ from sklearn.model_selection import train_test_split
 from mixupmp import Dataset, Plan, Recipe, Rows, Standardize, __version__, mixup_mp, plan_for
 from mixupmp.core.posterior import Posterior
 from mixupmp.data import load, split
-from mixupmp.decide.select import Candidate, Search, select
+from mixupmp.decide.search import Candidate, Search
+from mixupmp.decide.select import select
 from mixupmp.estimators.defaults import recipe_for
 from mixupmp.metrics import evaluate
 from mixupmp.networks import MLP

@@ -120,13 +120,13 @@ def test_a_network_without_mistakes_answers_everything() -> None:
 
 def test_where_nothing_qualifies_it_never_answers_and_says_why() -> None:
     p, y = two_classes(300, MISTAKES["calibrated"], torch.Generator().manual_seed(4))
-    with pytest.warns(GuaranteeWarning, match="takes 299 tested rows and there are 225"):
+    with pytest.warns(GuaranteeWarning, match="299 test rows are needed and there are 225"):
         few = fit_abstention(p, y, risk=0.01)
     assert few.threshold is None
     assert not bool(few.accepts(p).any())
     assert bool((few.predict(p) == ABSTAIN).all())
-    assert "never answers" in few.reason
-    with pytest.warns(GuaranteeWarning, match="no proof"):
+    assert "always abstains" in few.reason
+    with pytest.warns(GuaranteeWarning, match="do not prove it"):
         bad = fit_abstention(p.repeat(10, 1), 1 - y.repeat(10), risk=0.01)
     assert bad.threshold is None
 

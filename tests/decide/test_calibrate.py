@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -13,14 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
-from mixupmp.decide.calibrate import (
-    Isotonic,
-    Temperature,
-    VectorScaling,
-    calibrator_from_dict,
-    fit_calibrator,
-    fit_member_calibrators,
-)
+from mixupmp.decide.calibrate import CalibrationWarning, fit_calibrator, fit_member_calibrators, fit_temperature
+from mixupmp.decide.calibrators import Isotonic, Temperature, VectorScaling, calibrator_from_dict
 from mixupmp.metrics import evaluate
 
 KINDS = ("temperature", "vector", "isotonic")
@@ -47,16 +42,16 @@ def test_temperature_recovers_the_one_that_was_used(truth: float) -> None:
     assert evaluate(fitted(p), y)["ece"] < 0.012
 
 
-def test_temperature_is_the_minimum_to_six_digits() -> None:
+@pytest.mark.parametrize("deviation", [math.inf, 0.5, 0.1])
+def test_temperature_is_the_minimum_of_the_penalized_nll_to_six_digits(deviation: float) -> None:
     from scipy.optimize import minimize_scalar
 
     p, y = skewed(500, 3.0)
-    fitted = fit_calibrator("temperature", p, y)
-    assert isinstance(fitted, Temperature)
+    fitted = fit_temperature(p, y, prior_deviation=deviation)
     logs = p.log()
     best = minimize_scalar(
-        lambda beta: nll(torch.softmax(logs * beta, 1), y),
-        bounds=(0.01, 10),
+        lambda beta: 500 * nll(torch.softmax(logs * beta, 1), y) + (beta - 1 - math.log(beta)) / deviation**2,
+        bounds=(0.13, 3.9),
         method="bounded",
         options={"xatol": 1e-10},
     )
@@ -92,18 +87,58 @@ def test_temperature_never_changes_the_prediction(seed: int, temperature: float,
     assert calibrated.sum(1).numpy() == pytest.approx(np.ones(64), abs=1e-5)
 
 
-def test_temperature_at_the_limits_of_the_data() -> None:
+def test_temperature_without_prior_stops_at_its_bounds_and_says_so() -> None:
+    right = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).repeat(10, 1)
+    labels = torch.tensor([0, 1]).repeat(10)
+    with pytest.warns(CalibrationWarning, match="bound 0.25"):
+        sharp = fit_temperature(right, labels, prior_deviation=math.inf)
+    with pytest.warns(CalibrationWarning, match="bound 8"):
+        flat = fit_temperature(right, 1 - labels, prior_deviation=math.inf)
+    assert (sharp, flat) == (Temperature(0.25), Temperature(8.0))
+    assert sharp.at_bound
+    assert flat.at_bound
+    assert not Temperature(1.0).at_bound
+
+
+def test_few_rows_leave_the_temperature_near_one() -> None:
     right = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    sharp = fit_calibrator("temperature", right, torch.tensor([0, 1]))
-    flat = fit_calibrator("temperature", right, torch.tensor([1, 0]))
-    assert isinstance(sharp, Temperature)
-    assert isinstance(flat, Temperature)
-    assert sharp.temperature == pytest.approx(0.05)
-    assert flat.temperature == pytest.approx(100)
+    assert fit_temperature(right[:1], torch.tensor([0])) == Temperature(1.0), "one row has no standard error"
+    separated = [fit_temperature(right.repeat(n, 1), torch.tensor([0, 1]).repeat(n)).temperature for n in (1, 5, 50)]
+    assert 1 > separated[0] > separated[1] > separated[2] > 0.25
+    assert separated[0] > 0.85
+    wrong = [fit_temperature(right.repeat(n, 1), torch.tensor([1, 0]).repeat(n)).temperature for n in (1, 5)]
+    assert 1 < wrong[0] < wrong[1] < 8
+    with pytest.warns(CalibrationWarning, match="bound 8"):
+        assert fit_temperature(right.repeat(50, 1), torch.tensor([1, 0]).repeat(50)) == Temperature(8.0)
+
+
+def test_certain_probabilities() -> None:
     certain = torch.eye(3)
-    assert fit_calibrator("temperature", certain, torch.arange(3)) == Temperature(1.0), "nothing to gain, no change"
-    wrong = fit_calibrator("temperature", certain, torch.tensor([1, 1, 2]))
-    assert torch.isfinite(wrong(certain)).all()
+    assert fit_temperature(certain, torch.arange(3)) == Temperature(1.0), "nothing to gain, no change"
+    mistaken = fit_temperature(certain, torch.tensor([1, 1, 2]))
+    assert torch.isfinite(mistaken(certain)).all()
+
+
+def test_a_gain_within_its_standard_error_changes_nothing() -> None:
+    p, y = skewed(60, 1.0, seed=5)
+    free = fit_temperature(p, y, prior_deviation=math.inf, standard_errors=None)
+    assert free != Temperature(1.0)
+    assert fit_temperature(p, y) == Temperature(1.0)
+    assert fit_calibrator("vector", p, y) == VectorScaling((1.0,) * 5, (0.0,) * 5)
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.2])
+def test_on_fresh_rows_the_guarded_fit_does_less_harm_than_maximum_likelihood(truth: float) -> None:
+    guarded, likelihood, nothing = [], [], []
+    for seed in range(60):
+        p, y = skewed(4030, truth, seed=seed)
+        held, known, fresh, unknown = p[:30], y[:30], p[30:], y[30:]
+        guarded.append(nll(fit_temperature(held, known)(fresh), unknown))
+        free = fit_temperature(held, known, prior_deviation=math.inf, standard_errors=None)
+        likelihood.append(nll(free(fresh), unknown))
+        nothing.append(nll(fresh, unknown))
+    assert np.mean(guarded) < np.mean(likelihood)
+    assert np.mean(guarded) < np.mean(nothing) + 0.005
 
 
 def test_vector_scaling_recovers_scales_and_shifts() -> None:
@@ -123,6 +158,15 @@ def test_vector_scaling_stays_finite_where_classes_part_perfectly() -> None:
     fitted = fit_calibrator("vector", p, torch.arange(3).repeat(5))
     assert isinstance(fitted, VectorScaling)
     assert max(map(abs, fitted.scales + fitted.shifts)) < 100
+
+
+def test_vector_scaling_has_no_negative_scales() -> None:
+    p, y = skewed(400, 1.0, classes=3)
+    fitted = fit_calibrator("vector", p, (y + 1) % 3)  # labels that contradict the probabilities
+    assert isinstance(fitted, VectorScaling)
+    assert min(fitted.scales) >= 1 / 8
+    with pytest.raises(InvalidArgument, match="zero or more"):
+        VectorScaling((1.0, -0.1), (0.0, 0.0))
 
 
 def test_isotonic_finds_a_curve_that_is_no_temperature() -> None:
@@ -187,10 +231,12 @@ def test_pooled_members_and_each_member_apart() -> None:
     assert pooled == fit_calibrator("temperature", members.mean(0), y)
     each = fit_member_calibrators("temperature", members, y)
     one, other = each.members
-    assert isinstance(one, Temperature)
-    assert isinstance(other, Temperature)
-    assert other.temperature == pytest.approx(2 * one.temperature, rel=1e-6)
-    assert each(members)[0].numpy() == pytest.approx(each(members)[1].numpy(), abs=1e-6)
+    assert one == fit_calibrator("temperature", members[0], y)
+    assert other == fit_calibrator("temperature", members[1], y)
+    assert each(members)[0].numpy() == pytest.approx(one(members[0]).numpy(), abs=1e-12)
+    plain = [fit_temperature(member, y, prior_deviation=math.inf) for member in members]
+    assert plain[1].temperature == pytest.approx(2 * plain[0].temperature, rel=1e-6)
+    assert plain[0](members[0]).numpy() == pytest.approx(plain[1](members[1]).numpy(), abs=1e-6)
     assert calibrator_from_dict(json.loads(json.dumps(each.to_dict()))) == each
     with pytest.raises(InvalidArgument, match="members that were calibrated"):
         each(members[:1])

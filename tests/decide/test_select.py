@@ -8,13 +8,15 @@ from math import inf
 import pytest
 import torch
 
-import mixupmp.decide.select as selection
+import mixupmp.decide.trajectory as trajectory
 from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, mc_dropout, mixup_mp, plan_for
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
 from mixupmp.decide.held_out import folds
-from mixupmp.decide.select import Candidate, Search, select
+from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
+from mixupmp.decide.select import CandidateResult, _Evaluator, select
+from mixupmp.decide.trajectory import outputs_by_epochs
 from mixupmp.networks import MLP
 from mixupmp.train.run import fit
 
@@ -43,22 +45,22 @@ def test_no_member_is_trained_twice(plan: Plan, monkeypatch: pytest.MonkeyPatch)
         trained.append((plan.method.predictive.ratio, len(plan.train), tuple(members)))
         return fit(plan, engine="inline", members=members)
 
-    monkeypatch.setattr(selection, "fit", counting)
+    monkeypatch.setattr(trajectory, "fit", counting)
     found = select(plan, Search(alphas=(1.0,)))
     single = [(ratio, rows, member) for ratio, rows, members in trained for member in members]
     assert len(single) == len(set(single)) == found.member_fits
     # Halving: everyone is judged by one member, not everyone by four; the deep ensemble always by all.
-    counts = {tried.candidate.ratio: tried.members for tried in found.curve}
-    assert set(counts) == set(selection.RATIOS)
+    counts = {result.candidate.ratio: result.members for result in found.results}
+    assert set(counts) == set(RATIOS)
     assert counts[0.0] == 4
     assert found.member_fits < 4 * len(counts)
 
 
 def test_scores_are_those_of_the_members_together(plan: Plan) -> None:
-    found = select(plan, Search(ratios=(1.0,), alphas=(1.0,), halving=False), engine="inline")
+    found = select(plan, Search(ratios=(1.0,), alphas=(1.0,), halving=False, calibrate=False), engine="inline")
     assert isinstance(plan.train, Rows)
     train, held = split(plan.train, 0.2, plan.seed)
-    for tried in found.curve:
+    for tried in found.results:
         posterior = fit(tried.candidate.applied(replace(plan, train=train)), engine="inline")
         true = posterior.probabilities(held.inputs).gather(1, held.labels[:, None])
         assert tried.score == pytest.approx(float(-true.log().mean()), rel=1e-4)
@@ -76,30 +78,76 @@ def test_folds_cover_every_row_once_with_every_class(plan: Plan) -> None:
     assert select(plan, Search(ratios=(), alphas=(1.0,), validation=3), engine="inline").rows == len(plan.train)
 
 
-def curve(*pairs: tuple[float, float], noise: float) -> tuple[list[selection.Tried], selection._Judge]:
-    rows = Rows(torch.zeros(400, 1), torch.zeros(400, dtype=torch.int64))
-    judge = selection._Judge([], [rows], "nll", "inline")
+def results(plan: Plan, *pairs: tuple[float, float], noise: float) -> tuple[list[CandidateResult], _Evaluator]:
+    """Results with these (ratio, score) on 400 rows, whose losses have this much noise."""
+    evaluator = _Evaluator(plan, Search(), "inline")
+    evaluator.weights = torch.ones(400).double()
     generator = torch.Generator().manual_seed(0)
-    tried = []
+    found = []
     for ratio, score in pairs:
         losses = score + noise * torch.randn(400, generator=generator).double()
         losses += score - losses.mean()
-        tried.append(selection.Tried(Candidate(ratio, 1.0 if ratio else None), 4, score, {}, {4: losses}))
-    return tried, judge
+        found.append(CandidateResult(Candidate(ratio, 1.0 if ratio else None), 4, score, losses={4: losses}))
+    return found, evaluator
 
 
-def test_what_cannot_be_told_apart_falls_to_the_smaller_ratio() -> None:
-    close, judge = curve((0.0, 0.501), (1.0, 0.5), (inf, 0.9), noise=0.1)
-    assert selection._choose(close, judge, 4, 1.0) == Candidate(0.0)
-    assert selection._choose(close, judge, 4, 0.0).ratio == 1.0
-    clear, judge = curve((0.0, 0.6), (0.1, 0.51), (1.0, 0.5), (inf, 0.9), noise=0.01)
-    assert selection._choose(clear, judge, 4, 1.0).ratio == 1.0
+def test_within_a_standard_error_the_smaller_ratio_wins(plan: Plan) -> None:
+    close, evaluator = results(plan, (0.0, 0.501), (1.0, 0.5), (inf, 0.9), noise=0.1)
+    assert evaluator.choose(close, 4).candidate == Candidate(0.0)
+    evaluator.search = Search(standard_errors=0.0)
+    assert evaluator.choose(close, 4).candidate.ratio == 1.0
+    clear, evaluator = results(plan, (0.0, 0.6), (0.1, 0.51), (1.0, 0.5), (inf, 0.9), noise=0.01)
+    assert evaluator.choose(clear, 4).candidate.ratio == 1.0
 
 
-def test_candidates_that_were_pruned_cannot_win() -> None:
-    tried, judge = curve((0.0, 0.6), (1.0, 0.1), noise=0.01)
-    tried[1].members = 1
-    assert selection._choose(tried, judge, 4, 1.0) == Candidate(0.0)
+def test_candidates_that_were_pruned_cannot_win(plan: Plan) -> None:
+    found, evaluator = results(plan, (0.0, 0.6), (1.0, 0.1), noise=0.01)
+    found[1].members = 1
+    assert evaluator.choose(found, 4).candidate == Candidate(0.0)
+
+
+def test_lengths_in_geometric_progression() -> None:
+    assert epoch_grid(100, 10) == (12, 25, 50, 100)
+    assert epoch_grid(1) == (1,)
+    assert epoch_grid(5, 5) == (5,)
+    with pytest.raises(MixupMPError, match="longest"):
+        epoch_grid(4, 5)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle"])
+def test_every_length_predicts_as_a_training_of_that_length_does(plan: Plan, schedule: str) -> None:
+    recipe = replace(RECIPE, schedule=schedule, batch_size=16)  # type: ignore[arg-type]
+    plan = replace(plan, recipe=recipe)
+    assert isinstance(plan.train, Rows)
+    found = outputs_by_epochs(plan, [0, 2], (3, 6), plan.train.inputs)
+    assert set(found) == {3, 6}
+    for length, outputs in found.items():
+        alone = fit(replace(plan, recipe=replace(recipe, epochs=length)), engine="inline", members=[0, 2])
+        expected = alone.member_outputs(plan.train.inputs)
+        assert outputs.numpy() == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_the_length_is_chosen_with_the_ratio(plan: Plan) -> None:
+    plan = replace(plan, recipe=replace(RECIPE, schedule="constant"))
+    search = Search(ratios=(1.0,), alphas=(1.0,), halving=False, epochs=epoch_grid(40, 5))
+    found = select(plan, search)
+    for result in found.results:
+        assert set(result.by_epochs) == {5, 10, 20, 40}
+        assert result.score == min(result.by_epochs.values()) == result.by_epochs[result.candidate.epochs or 0]
+    assert found.chosen.applied(plan).recipe.epochs == found.chosen.epochs
+    assert found.to_dict()["epochs"] == found.chosen.epochs
+
+
+def test_scores_and_the_temperature_are_those_after_calibration(plan: Plan) -> None:
+    found = select(plan, Search(ratios=(), alphas=(1.0,)), engine="inline")
+    raw = select(plan, Search(ratios=(), alphas=(1.0,), calibrate=False), engine="inline")
+    assert raw.calibrator is None
+    assert found.calibrator is not None
+    for calibrated, plain in zip(found.results, raw.results, strict=True):
+        assert calibrated.score <= plain.score
+    best = next(result for result in found.results if result.candidate == found.chosen)
+    assert best.probabilities is not None
+    assert len(best.probabilities) == found.rows
 
 
 def test_a_diverging_candidate_loses_and_does_no_harm(plan: Plan) -> None:
@@ -109,11 +157,11 @@ def test_a_diverging_candidate_loses_and_does_no_harm(plan: Plan) -> None:
 
 
 def test_the_report_shows_the_curve(plan: Plan) -> None:
-    said: list[str] = []
-    found = select(plan, Search(ratios=(0.5,), alphas=(1.0,)), engine="inline", say=said.append)
+    lines: list[str] = []
+    found = select(plan, Search(ratios=(0.5,), alphas=(1.0,)), engine="inline", callback=lines.append)
     assert found.table().count("chosen") == 1
-    assert "| inf | 1 |" in found.table()
-    assert said[0].startswith("r=0: 1 members")
+    assert "| inf | 1 |  |" in found.table()
+    assert lines[0].startswith("r=0: 1 members")
     plain = found.to_dict()
     assert plain["curve"][-1]["ratio"] == "inf"
     assert len(plain["curve"]) == 3
@@ -128,11 +176,19 @@ def test_one_network_with_masks_is_judged_at_once(table: Dataset) -> None:
 @pytest.mark.parametrize("criterion", ["brier", "error"])
 def test_other_criteria(plan: Plan, criterion: str) -> None:
     search = Search(ratios=(), alphas=(1.0,), criterion=criterion)  # type: ignore[arg-type]
-    assert all(0 <= tried.score <= 2 for tried in select(plan, search, engine="inline").curve)
+    assert all(0 <= result.score <= 2 for result in select(plan, search, engine="inline").results)
 
 
 def test_wrong_searches_are_refused(plan: Plan) -> None:
-    for wrong in ({"ratios": (-1.0,)}, {"alphas": ()}, {"validation": 1}, {"validation": 1.5}, {"criterion": "auc"}):
+    for wrong in (
+        {"ratios": (-1.0,)},
+        {"alphas": ()},
+        {"validation": 1},
+        {"validation": 1.5},
+        {"criterion": "auc"},
+        {"epochs": ()},
+        {"epochs": (0,)},
+    ):
         with pytest.raises(MixupMPError):
             Search(**wrong)  # type: ignore[arg-type]
     with pytest.raises(MixupMPError, match="nll, brier, error"):
@@ -143,4 +199,4 @@ def test_the_plan_s_own_method_is_of_no_matter(plan: Plan) -> None:
     search = Search(ratios=(), alphas=(1.0,))
     other = replace(plan, method=deep_ensemble(4))
     first, second = (select(p, search, engine="inline") for p in (plan, other))
-    assert [t.score for t in first.curve] == [t.score for t in second.curve]
+    assert [r.score for r in first.results] == [r.score for r in second.results]

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from mixupmp import Recipe, Rows, mc_dropout
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError
-from mixupmp.decide.calibrate import MemberCalibrators, Temperature
+from mixupmp.decide.calibrators import MemberCalibrators, Temperature
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, PosteriorClassifier
 from mixupmp.metrics import predictive_entropy
 
@@ -194,6 +194,14 @@ def test_promises_need_rows_that_nothing_was_fitted_to(fitted: MixupMPClassifier
     fresh.calibrate(iris[0][1::2], iris[1][1::2], kept=0.6)
     assert fresh.held_out_ is not None
     assert len(fresh.held_out_[1]) == 45
+
+
+def test_a_class_that_the_fit_did_not_see_is_refused_everywhere(fitted: MixupMPClassifier, iris: Any) -> None:
+    features, labels = iris
+    unseen = np.where(labels == 2, 7, labels)
+    for measure in (fitted.score, fitted.evaluate, clone(fitted).fit(features[::2], labels[::2]).calibrate):
+        with pytest.raises(MixupMPError, match="unknown class '7'"):
+            measure(features, unseen)
 
 
 def test_sets_and_abstention(fitted: MixupMPClassifier, iris: Any) -> None:

@@ -65,4 +65,4 @@ def test_auto_chooses_by_the_mixture_s_likelihood(line: tuple[Any, Any]) -> None
     recipe = Recipe(epochs=10, optimizer="adamw", learning_rate=1e-2)
     model = MixupMPRegressor(members=2, recipe=recipe, random_state=0).fit(line[0][:100], line[1][:100])
     assert model.selection_ is not None
-    assert {tried.candidate.ratio for tried in model.selection_.curve} >= {0.0, float("inf")}
+    assert {result.candidate.ratio for result in model.selection_.results} >= {0.0, float("inf")}

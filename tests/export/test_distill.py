@@ -8,7 +8,7 @@ import torch
 from mixupmp import Gaussian, Recipe, Rows, data, mixup_mp, plan_for
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
-from mixupmp.export.distill import _loss, as_posterior, compare, distil
+from mixupmp.export.distill import _loss, as_posterior, compare, distill
 from mixupmp.metrics import mutual_information
 from mixupmp.networks import MLP
 from mixupmp.train.run import fit
@@ -25,13 +25,13 @@ def clusters() -> tuple[Posterior, Rows]:
 
 def test_the_student_says_what_the_posterior_says(clusters: tuple[Posterior, Rows]) -> None:
     posterior, test = clusters
-    student = distil(posterior, test.inputs[::2], recipe=Recipe(epochs=40, optimizer="adamw", learning_rate=5e-3))
+    student = distill(posterior, test.inputs[::2], recipe=Recipe(epochs=40, optimizer="adamw", learning_rate=5e-3))
     found = compare(posterior, student, test.inputs[1::2], test.labels[1::2])
     assert found["kl"] < 0.02
     assert found["agreement"] > 0.95
     assert found["mutual_information_rank_correlation"] > 0.7
     assert found["distilled"]["nll"] < found["posterior"]["nll"] + 0.03
-    probabilities, entropy, doubt = student.answers(test.inputs)
+    probabilities, entropy, doubt = student.predict(test.inputs)
     assert bool((doubt >= 0).all())
     assert bool((doubt <= entropy).all())
     assert torch.equal(as_posterior(student).probabilities(test.inputs), probabilities)
@@ -53,6 +53,6 @@ def test_only_classifiers_are_distilled(clusters: tuple[Posterior, Rows]) -> Non
     posterior, test = clusters
     task = Task(Gaussian(), posterior.task.standardize, posterior.task.input_shape)
     with pytest.raises(MixupMPError, match="classifier"):
-        distil(EnsemblePosterior(posterior.networks, task, 1), test.inputs)
+        distill(EnsemblePosterior(posterior.networks, task, 1), test.inputs)
     with pytest.raises(MixupMPError, match="blends"):
-        distil(posterior, test.inputs, blends=-1)
+        distill(posterior, test.inputs, blends=-1)

@@ -16,7 +16,7 @@ from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
-from mixupmp.decide.calibrate import Isotonic, VectorScaling
+from mixupmp.decide.calibrators import Isotonic, VectorScaling
 from mixupmp.estimators import MixupMPClassifier, MixupMPRegressor
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import mutual_information, predictive_entropy

@@ -14,7 +14,8 @@ import pytest
 import runs
 
 from mixupmp import Every, Posterior
-from mixupmp.decide.select import Search, select
+from mixupmp.decide.search import Search
+from mixupmp.decide.select import select
 from mixupmp.train.ray import Order, _shares_storage
 from mixupmp.train.run import fit
 
@@ -99,7 +100,7 @@ def test_a_search_is_on_the_cluster_all_at_once_and_finds_the_same(cluster: Any)
     search = Search(ratios=(1.0,), alphas=(1.0,), halving=False)
     expected = select(plan, search, engine="inline")
     found = select(plan, search, engine="ray")
-    assert [tried.scores for tried in found.curve] == [tried.scores for tried in expected.curve]
+    assert [result.scores for result in found.results] == [result.scores for result in expected.results]
     assert found.chosen == expected.chosen
     halved = select(plan, replace(search, halving=True), engine="ray")
-    assert halved.curve[0].scores[2] == pytest.approx(expected.curve[0].scores[2], rel=1e-6)  # predicted one by one
+    assert halved.results[0].scores[2] == pytest.approx(expected.results[0].scores[2], rel=1e-6)  # predicted one by one

@@ -17,7 +17,8 @@ from mixupmp.cli.scoring import score
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.rows import Dataset
 from mixupmp.decide.held_out import CRITERIA
-from mixupmp.decide.select import ALPHAS, RATIOS, Search, Selection, select
+from mixupmp.decide.search import ALPHAS, RATIOS, Search
+from mixupmp.decide.select import Selection, select
 from mixupmp.train.configuration import Settings, read_toml, settings_from
 from mixupmp.train.planning import load_data, located, plan_from
 from mixupmp.train.run import RunFolder, fit
@@ -86,7 +87,7 @@ def command(
         not full,
     )
     dataset = load_data(settings.data)
-    selection = select(plan_from(settings, dataset), search, engine=settings.engine, say=remark, address=address)
+    selection = select(plan_from(settings, dataset), search, engine=settings.engine, callback=remark, address=address)
     told = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
     if out is not None:
@@ -121,12 +122,8 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
 
 def _table(selection: Selection) -> Table:
     table = Table(title=f"{selection.criterion} on {selection.rows} rows that no member was fitted to; lower is better")
-    for heading in ("r", "alpha", "members", selection.criterion, "against r=0", ""):
+    for heading in ("r", "alpha", "epochs", "members", selection.criterion, "against r=0", ""):
         table.add_column(heading, justify="right")
-    for tried in selection.curve:
-        candidate = tried.candidate
-        against = "" if candidate.ratio == 0 else f"{tried.difference:+.4f} ± {tried.standard_error:.4f}"
-        alpha = "" if candidate.alpha is None else f"{candidate.alpha:g}"
-        mark = "chosen" if candidate == selection.chosen else ""
-        table.add_row(f"{candidate.ratio:g}", alpha, str(tried.members), f"{tried.score:.4f}", against, mark)
+    for result in selection.results:
+        table.add_row(*selection.cells(result), "chosen" if result.candidate == selection.chosen else "")
     return table

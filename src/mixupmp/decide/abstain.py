@@ -1,7 +1,7 @@
-"""Selective prediction: answer where the posterior is sure, abstain elsewhere.
+"""Selective prediction: predict where the confidence is high, abstain elsewhere.
 
-`rejection` measures how well an uncertainty ranks the mistakes. `fit_abstention` finds the confidence above which the
-share of mistakes is bounded, with a guarantee.
+`rejection` measures how well an uncertainty ranks the errors. `fit_abstention` finds a confidence threshold above which
+the error rate is bounded with high probability.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torch import Tensor
 from mixupmp.core.errors import BadData, check
 from mixupmp.metrics.checks import GuaranteeWarning, as_floats, checked_labels, checked_probabilities, pooled
 
-# Thresholds that the guarantee tries at most, spread evenly over the confidences of the rows that choose them.
+# Largest number of thresholds tested: quantiles of the confidence on the tuning rows.
 CANDIDATES = 200
-# What stands for "no answer" among predicted classes.
+# Predicted class of a row on which the rule abstains.
 ABSTAIN = -1
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """The accuracy of the rows that are kept when the least sure are rejected first."""
+    """Accuracy-rejection curve: accuracy of the rows kept when the most uncertain are rejected first."""
 
-    kept: tuple[float, ...]  # shares of the rows, rising to 1
+    kept: tuple[float, ...]  # coverage: shares of the rows, rising to 1
     accuracy: tuple[float, ...]  # of those rows
-    aurc: float  # area under the risk-coverage curve: the mean over k of the error among the k surest rows
-    excess_aurc: float  # aurc minus that of the best ranking of the same mistakes
+    aurc: float  # area under the risk-coverage curve: mean over k of the error rate of the k most certain rows
+    excess_aurc: float  # aurc minus that of the best ranking of the same errors (Geifman et al. 2019)
 
 
 @torch.no_grad()
 def rejection(uncertainty: Tensor, correct: Tensor, points: int = 200) -> Rejection:
-    """The accuracy-rejection curve at so many points, and AURC over all rows.
+    """The accuracy-rejection curve at `points` coverages, and AURC over all rows.
 
-    Rows of equal uncertainty come in random order, of which the mean is taken exactly.
+    Rows of equal uncertainty count as the exact mean over their random orders.
     """
     check(points >= 1, "points", points, "at least 1")
     values = as_floats(uncertainty, "uncertainty").cpu()
@@ -65,33 +65,33 @@ def rejection(uncertainty: Tensor, correct: Tensor, points: int = 200) -> Reject
 
 @dataclass(frozen=True)
 class Abstention:
-    """Answers where the top confidence is at least `threshold`; abstains everywhere if that is None.
+    """Predicts where the largest probability is at least `threshold`; abstains everywhere if that is None.
 
-    With probability `confidence` over the rows it was fitted on, at most a share `risk` of its answers is wrong.
+    With probability `confidence` over the rows of the fit, the error rate of its predictions is at most `risk`.
     """
 
     threshold: float | None
     risk: float
     confidence: float
-    accepted: float  # the share of the tested rows that it answers
-    bound: float | None  # the upper confidence limit of its share of wrong answers
-    reason: str  # in words, also why it abstains everywhere
+    accepted: float  # coverage: the share of the test rows it predicts
+    bound: float | None  # upper confidence limit of its error rate
+    reason: str  # counts behind the choice, or why it abstains everywhere
 
     @torch.no_grad()
     def accepts(self, probabilities: Tensor) -> Tensor:
-        """Which rows are answered: bool (rows,)."""
+        """The rows it predicts: bool (rows,)."""
         values = pooled(checked_probabilities(probabilities, members=None))
         threshold = math.inf if self.threshold is None else self.threshold
         return values.amax(1).double() >= threshold
 
     @torch.no_grad()
     def predict(self, probabilities: Tensor) -> Tensor:
-        """The predicted classes (rows,), and -1 where it abstains."""
+        """Predicted classes (rows,), -1 where it abstains."""
         values = pooled(checked_probabilities(probabilities, members=None))
         return torch.where(self.accepts(values), values.argmax(1), ABSTAIN)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings: what JSON holds."""
+        """Plain JSON values."""
         return asdict(self)
 
     @classmethod
@@ -116,16 +116,14 @@ def fit_abstention(
     seed: int = 0,
     tuning: float = 0.25,
 ) -> Abstention:
-    """Find the lowest threshold on the top confidence at which the error among answers is at most `risk`.
+    """The lowest threshold on the largest probability at which the error rate of the predictions is at most `risk`.
 
-    Split fixed-sequence testing (Angelopoulos et al., Learn then Test, 2021). A seeded share `tuning` of the rows
-    proposes thresholds in falling order, beginning where a test is likeliest to succeed. The other rows test
-    "the error among answers is above risk" for one after the other, each exactly and at the full level
-    1 - confidence, and the search ends at the first that cannot be rejected. The order is fixed before the tests, so
-    to answer too much the first wrong threshold of the order must be rejected, which has probability at most
-    1 - confidence: no correction for many tests is due. Given how many rows a threshold accepts, its errors are
-    binomial, so the test is Clopper and Pearson's. It asks nothing of the network, only that rows are independent
-    draws of what comes later.
+    Split fixed-sequence testing (Angelopoulos et al. 2021, Learn then Test). A seeded share `tuning` of the rows orders
+    the thresholds, descending from the one whose test is most likely to succeed. The other rows test the hypotheses
+    "the error rate is above `risk`" in that order, each at level 1 - confidence, until one is not rejected. As the
+    order is fixed in advance, the family-wise error is controlled without a correction for multiple tests. Given the
+    number of accepted rows the errors are binomial, so each test is exact (Clopper & Pearson 1934). Rows must be
+    independent draws from the distribution of the rows to come; nothing is assumed about the network.
     """
     check(0 < risk < 1, "risk", risk, "between 0 and 1, both excluded")
     check(0 < confidence < 1, "confidence", confidence, "between 0 and 1, both excluded")
@@ -139,39 +137,39 @@ def fit_abstention(
     tests = len(top) - cut
     needed = math.ceil(math.log(1 - confidence) / math.log(1 - risk))
     if cut == 0 or tests < needed:
-        words = f"even without a mistake it takes {needed} tested rows and there are {tests}. Fit on more rows."
-        return _abstain(risk, confidence, words)
+        reason = f"even without errors {needed} test rows are needed and there are {tests}. Fit on more rows."
+        return _abstain_always(risk, confidence, reason)
     thresholds = _proposals(top[:cut], wrong[:cut], tests, risk, 1 - confidence)
     return _last_safe(thresholds, top[cut:], wrong[cut:], risk, confidence)
 
 
 def _last_safe(thresholds: Tensor, top: Tensor, wrong: Tensor, risk: float, confidence: float) -> Abstention:
-    """Test the thresholds in their order and take the last before the first that fails."""
+    """Test the thresholds in order; the last one before the first failure."""
     counts, errors = _accepted(thresholds, top, wrong)
     passed = int((_p_values(errors, counts, risk) <= 1 - confidence).long().cumprod(0).sum())
     if passed == 0:
-        words = (
-            f"{int(errors[0])} wrong among the {int(counts[0])} surest of the tested rows are no proof of it. "
+        reason = (
+            f"{int(errors[0])} errors among the {int(counts[0])} most certain test rows do not prove it. "
             "Allow more risk, fit on more rows, or improve the network."
         )
-        return _abstain(risk, confidence, words)
+        return _abstain_always(risk, confidence, reason)
     chosen = float(thresholds[passed - 1])
     n, k = int(counts[passed - 1]), int(errors[passed - 1])
-    words = f"{k} of the {n} tested rows with a confidence of at least {chosen:.6g} are wrong."
-    return Abstention(chosen, risk, confidence, n / len(top), _upper_limit(k, n, confidence), words)
+    reason = f"{k} of the {n} test rows with a confidence of at least {chosen:.6g} are wrong."
+    return Abstention(chosen, risk, confidence, n / len(top), _upper_limit(k, n, confidence), reason)
 
 
-def _abstain(risk: float, confidence: float, why: str) -> Abstention:
-    reason = f"no threshold keeps the error at {risk:g} with confidence {confidence:g}, so it never answers: {why}"
+def _abstain_always(risk: float, confidence: float, why: str) -> Abstention:
+    reason = f"no threshold keeps the error at {risk:g} with confidence {confidence:g}, so it always abstains: {why}"
     warnings.warn(reason, GuaranteeWarning, stacklevel=4)
     return Abstention(None, risk, confidence, 0.0, None, reason)
 
 
 def _proposals(top: Tensor, wrong: Tensor, tests: int, risk: float, level: float) -> Tensor:
-    """Thresholds in falling order from the one whose test is the likeliest to succeed.
+    """Thresholds in descending order from the one whose test is most likely to succeed.
 
-    The forecast is the normal approximation of the errors to come, given a Beta(1/2, 1/2) prior of their rate. A poor
-    one costs answers, never the guarantee.
+    Success is forecast by a normal approximation of the errors to come under a Beta(1/2, 1/2) prior of their rate. A
+    poor forecast costs coverage, never the guarantee.
     """
     from scipy.stats import binom
 
@@ -179,18 +177,18 @@ def _proposals(top: Tensor, wrong: Tensor, tests: int, risk: float, level: float
     thresholds = torch.unique(top.sort().values[places]).flip(0)
     counts, errors = (values.double() for values in _accepted(thresholds, top, wrong))
     share, rate = counts / len(top), (errors + 0.5) / (counts + 1)
-    # One deviation fewer than expected: a test that just has rows enough on average has too few every other time.
+    # One standard deviation fewer than expected: a test with just enough rows on average has too few half the time.
     expected = (tests * share - (tests * share * (1 - share)).sqrt()).floor().clamp_min(0)
-    # The most errors that a test of so many rows forgives; -1 if it cannot succeed.
-    forgiven = torch.from_numpy(binom.ppf(level, expected.numpy(), risk))
-    forgiven -= (_p_values(forgiven, expected, risk) > level).double()
+    # Largest number of errors with which a test of this many rows succeeds; -1 if it cannot.
+    allowed = torch.from_numpy(binom.ppf(level, expected.numpy(), risk))
+    allowed -= (_p_values(allowed, expected, risk) > level).double()
     deviation = (expected * rate * (1 - rate) * (1 + expected / (counts + 2))).sqrt()
-    forecast = torch.where(forgiven < 0, -torch.inf, (forgiven + 0.5 - expected * rate) / deviation)
+    forecast = torch.where(allowed < 0, -torch.inf, (allowed + 0.5 - expected * rate) / deviation)
     return thresholds[int(forecast.argmax()) :]
 
 
 def _accepted(thresholds: Tensor, top: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """How many rows each threshold accepts, and how many of those are wrong."""
+    """Accepted rows of each threshold, and the errors among them."""
     ordered, order = top.sort()
     below = torch.searchsorted(ordered, thresholds)
     before = torch.cat([torch.zeros(1, dtype=torch.int64), wrong[order].long().cumsum(0)])
@@ -198,14 +196,14 @@ def _accepted(thresholds: Tensor, top: Tensor, wrong: Tensor) -> tuple[Tensor, T
 
 
 def _p_values(errors: Tensor, counts: Tensor, risk: float) -> Tensor:
-    """P(at most so many errors | an error rate of risk), which is small only if the rate is lower."""
+    """P(at most this many errors | error rate = risk)."""
     from scipy.stats import binom
 
     return torch.from_numpy(binom.cdf(errors.numpy(), counts.numpy(), risk))
 
 
 def _upper_limit(errors: int, count: int, confidence: float) -> float:
-    """Clopper and Pearson's one-sided upper limit of a binomial share."""
+    """Clopper and Pearson's one-sided upper confidence limit."""
     from scipy.stats import beta
 
     return float(beta.ppf(confidence, errors + 1, count - errors)) if errors < count else 1.0

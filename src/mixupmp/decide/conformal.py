@@ -1,13 +1,13 @@
-"""Conformal prediction: sets of classes that hold the true one with a stated probability, whatever the network.
+"""Split conformal prediction: sets of classes that contain the true one with a given probability.
 
-Split conformal prediction: a score s(x, k) says how badly class k fits; held-out rows give n scores of true classes;
-the set of a new row is every class whose score is at most their ceil((n+1) coverage)-th smallest. If the held-out
-and the new rows are exchangeable, the set holds the true class with probability at least `coverage`, and at most
-coverage + 1/(n+1) if no scores are equal. It is a promise over all rows together, not for every kind of row.
+A nonconformity score s(x, k) is computed for the true classes of n held-out rows; the prediction set of a new row is
+every class with a score of at most the ceil((n+1) coverage)-th smallest of them. If the held-out and new rows are
+exchangeable, it contains the true class with probability at least `coverage`, and at most coverage + 1/(n+1) without
+ties. Coverage is marginal: over all rows, not for every subgroup.
 
-    LAC   s = 1 - p_k                                           the smallest sets on average; hard rows may get none
-    APS   s = sum of p over the classes ranked before k + u p_k    sets that adapt to the row; u uniform, or 1
-    RAPS  s = APS + penalty (rank of k - free_ranks)_+          the same, with long tails cut
+    LAC   s = 1 - p_k                                              smallest sets on average; may be empty
+    APS   s = sum of p over the classes ranked before k + u p_k    adaptive sets; u uniform, or 1
+    RAPS  s = APS + penalty (rank of k - free_ranks)_+             APS without long tails
 
 (Sadinle et al. 2019; Romano et al. 2020; Angelopoulos et al. 2021.)
 """
@@ -32,7 +32,7 @@ KINDS = ("lac", "aps", "raps")
 
 @dataclass(frozen=True)
 class Conformal:
-    """A fitted predictor of sets: the sorted scores of the held-out rows, and how they were made."""
+    """A fitted set predictor: the sorted scores of the held-out rows and their settings."""
 
     kind: str
     classes: int
@@ -43,20 +43,20 @@ class Conformal:
     free_ranks: int = 0
 
     def attainable(self, coverage: float) -> bool:
-        """Were there rows enough for this coverage? If not, only the set of all classes can promise it."""
+        """Whether there were enough rows; if not, only the set of all classes has this coverage."""
         return self._rank(coverage) <= len(self.scores)
 
     def threshold(self, coverage: float) -> float:
-        """The largest score that the sets admit: infinity where the coverage is not attainable."""
+        """Largest score in the sets: infinity where the coverage is not attainable."""
         rank = self._rank(coverage)
         return self.scores[rank - 1] if rank <= len(self.scores) else math.inf
 
     @torch.no_grad()
     def predict_set(self, probabilities: Tensor, coverage: float = 0.9, allow_empty: bool = True) -> Tensor:
-        """Which classes are in the set of each row: bool (rows, classes).
+        """Prediction sets: bool (rows, classes).
 
-        An empty set is a row unlike those of the fit, and needed for the coverage to be no more than was asked;
-        `allow_empty=False` puts the predicted class in it, which can only raise the coverage.
+        Empty sets mark rows unlike those of the fit and keep the coverage exact; `allow_empty=False` adds the predicted
+        class to them, which can only raise it.
         """
         values = pooled(checked_probabilities(probabilities, members=None))
         check(values.shape[1] == self.classes, "probabilities", tuple(values.shape), f"over {self.classes} classes")
@@ -69,7 +69,7 @@ class Conformal:
         return inside
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, lists and strings: what JSON holds."""
+        """Plain JSON values."""
         return {**asdict(self), "scores": list(self.scores)}
 
     @classmethod
@@ -83,7 +83,7 @@ class Conformal:
         if fitted.kind not in KINDS:
             raise UnknownName("conformal score", str(fitted.kind), KINDS)
         if not scores or any(not (a <= b) for a, b in itertools.pairwise(scores)):
-            raise BadData("the scores of a conformal predictor must be numbers in rising order: the file was changed.")
+            raise BadData("the scores of a conformal predictor must be numbers in rising order.")
         return fitted
 
     def _rank(self, coverage: float) -> int:
@@ -95,11 +95,11 @@ class Conformal:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         return (
             f"coverage {coverage} needs at least {needed} held-out rows and the fit had {len(self.scores)}: "
-            "every set holds all classes. Fit on more rows or ask for less coverage."
+            "every set contains all classes. Fit on more rows or lower the coverage."
         )
 
     def _class_scores(self, probabilities: Tensor) -> Tensor:
-        """s(x, k) for every class. The fit and the prediction both come through here, so they agree to the last bit."""
+        """s(x, k) for every class; shared by fit and prediction, so that they agree to the last bit."""
         values = probabilities.double()
         if self.kind == "lac":
             return 1 - values
@@ -121,11 +121,17 @@ def fit_conformal(
     penalty: float = 0.01,
     free_ranks: int = 5,
 ) -> Conformal:
-    """Fit on held-out rows that neither training nor calibration has seen. kind is "lac", "aps" or "raps".
+    """Fit on held-out rows that were used neither for training nor for calibration.
 
-    probabilities are (rows, classes), or of members, which are pooled. `randomized` is for APS and RAPS: with it
-    their coverage is exact, without it sets are larger and the coverage is more than was asked. `penalty` and
-    `free_ranks` are RAPS's: each class past the `free_ranks` most probable ones costs `penalty`.
+    Parameters
+    ----------
+    kind : {"lac", "aps", "raps"}
+    probabilities : Tensor of shape (rows, classes) or (members, rows, classes)
+        Members are averaged first.
+    randomized : bool
+        APS and RAPS: exact coverage. Without it sets are larger and over-cover.
+    penalty, free_ranks : float, int
+        RAPS: the penalty of each class beyond the `free_ranks` most probable ones.
     """
     if kind not in KINDS:
         raise UnknownName("conformal score", kind, KINDS)
@@ -142,17 +148,17 @@ def fit_conformal(
     return Conformal(kind, classes, tuple(scores.sort().values.tolist()), seed, randomized, penalty, free_ranks)
 
 
-# The constants of splitmix64, as signed numbers.
+# Constants of splitmix64 (Steele et al. 2014), as signed numbers.
 GOLDEN = -7046029254386353131
 FIRST = -4658895280553007687
 SECOND = -7723592293110705685
 
 
 def _row_uniforms(probabilities: Tensor, seed: int) -> Tensor:
-    """A number in [0, 1) for each row that depends on the seed and the row's probabilities alone.
+    """A hash in [0, 1) of the seed and each row's probabilities.
 
-    Drawn from a generator, a row's set would depend on the rows around it. So mixed from the row's own bits, the
-    score is a fixed function of row and class, for which the guarantee holds as it does for any other.
+    With a generator, a row's set would depend on its position in the batch. As a hash, the score is a fixed function of
+    row and class, for which the guarantee holds as for any other.
     """
     classes = probabilities.shape[1]
     positions = torch.arange(1, classes + 1, device=probabilities.device) * GOLDEN
@@ -162,7 +168,7 @@ def _row_uniforms(probabilities: Tensor, seed: int) -> Tensor:
 
 
 def _mix(state: Tensor) -> Tensor:
-    """splitmix64: every bit of the answer depends on every bit of the question."""
+    """The finalizer of splitmix64: every output bit depends on every input bit."""
     state = (state ^ (state >> 30 & (1 << 34) - 1)) * FIRST
     state = (state ^ (state >> 27 & (1 << 37) - 1)) * SECOND
     return state ^ (state >> 31 & (1 << 33) - 1)

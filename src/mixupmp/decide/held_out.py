@@ -1,4 +1,4 @@
-"""Rows that no member was fitted to: how they are set aside, and what each of them costs a posterior."""
+"""Rows that no member was trained on: how they are split off, and the loss of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CRITERIA = ("nll", "brier", "error", "crps")
 
 
 def check_criterion(criterion: str, likelihood: Categorical | Gaussian) -> None:
-    """Whether the criterion means something for labels of this kind."""
+    """Refuse a criterion that is not defined for this likelihood."""
     known = ("nll", "brier", "error") if isinstance(likelihood, Categorical) else ("nll", "crps")
     check(criterion in known, "criterion", criterion, f"one of {', '.join(known)} for this likelihood")
 
@@ -35,7 +35,7 @@ def folds(rows: Rows, validation: float | int, classes: bool, seed: int) -> Iter
         yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
         return
     check(validation <= len(rows), "validation", validation, f"at most the {len(rows)} rows")
-    if classes:  # dealt out class by class, each fold has its share of every class
+    if classes:  # sorted by class, every k-th row goes to the same fold: each fold gets its share of every class
         order = order[torch.argsort(rows.labels[order], stable=True)]
     fold = torch.empty(len(rows), dtype=torch.int64)
     fold[order] = torch.arange(len(rows)) % validation
@@ -43,15 +43,17 @@ def folds(rows: Rows, validation: float | int, classes: bool, seed: int) -> Iter
         yield rows.take((fold != number).nonzero().squeeze(1)), rows.take((fold == number).nonzero().squeeze(1))
 
 
-def row_losses(outputs: Tensor, labels: Tensor, likelihood: Categorical | Gaussian, criterion: str) -> Tensor:
-    """The loss of each row, for (members, rows, outputs): of the mean probabilities, or of the mixture of Gaussians."""
-    if not isinstance(likelihood, Categorical):
-        means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
-        measure = mixture_crps if criterion == "crps" else mixture_nll
-        return measure(means, deviations, labels.double())
-    probabilities = outputs.double().softmax(-1).mean(0)
+def class_losses(probabilities: Tensor, labels: Tensor, criterion: str) -> Tensor:
+    """The loss of each row, for probabilities (rows, classes)."""
     if criterion == "error":
         return (probabilities.argmax(1) != labels).double()
     if criterion == "brier":
         return (probabilities - functional.one_hot(labels, probabilities.shape[1])).square().sum(1)
     return -probabilities.gather(1, labels[:, None]).squeeze(1).clamp(min=TINY).log()
+
+
+def regression_losses(outputs: Tensor, labels: Tensor, criterion: str) -> Tensor:
+    """The loss of each row under the equal mixture of the members' Gaussians, for outputs (members, rows, 2)."""
+    means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
+    measure = mixture_crps if criterion == "crps" else mixture_nll
+    return measure(means, deviations, labels.double())

@@ -1,136 +1,117 @@
-"""r and alpha chosen on validation rows, as the paper advises, with the deep ensemble always among the candidates.
+"""Choose r, alpha and the training length on held-out rows, with the deep ensemble always among the candidates.
 
-Candidates are compared on rows that none of them was fitted to: a validation split or k folds. The budget goes by
-successive halving over *members*: every candidate is judged by one member first, and the better half by twice as many,
-up to the whole ensemble. A member depends on (seed, number) alone, so what a small ensemble trained is part of the
-larger one, and nothing is trained twice. Halving over epochs would be cheaper and wrong: a network stopped early is not
-over-confident yet, and would vote for r = 0.
+Candidates are compared on rows that none of their members was trained on: a validation split or k folds. The budget is
+spent by successive halving (Jamieson & Talwalkar 2016) over *members*: every candidate starts with one, and the better
+half gets twice as many, up to the whole ensemble. A member depends on (seed, index) alone, so the members of a small
+ensemble are reused in the larger one. Halving over epochs would be cheaper and biased: networks that are stopped early
+are not over-confident yet, and favor r = 0.
 
-The choice leans to r = 0 by the one-standard-error rule (Breiman et al. 1984): of the candidates that cannot be told
-from the best one, the smallest r wins. So where Mixup does not pay, the answer is the deep ensemble.
+The choice leans toward r = 0 by the one-standard-error rule (Breiman et al. 1984): of the candidates within one
+standard error of the best, the smallest r wins. Where Mixup does not pay, the result is the deep ensemble.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mixupmp.core.base_measures import Mixup
-from mixupmp.core.errors import InvalidArgument, MissingExtra, check
+from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
-from mixupmp.decide.held_out import CRITERIA, check_criterion, folds, row_losses
+from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.held_out import check_criterion, class_losses, folds, regression_losses
+from mixupmp.decide.search import Candidate, Search
+from mixupmp.decide.trajectory import outputs_by_epochs
 from mixupmp.train.ray import connected
-from mixupmp.train.run import AllDiverged, Engine, fit
-
-RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, inf)
-ALPHAS = (0.2, 1.0, 2.0)
-
-
-@dataclass(frozen=True)
-class Search:
-    """What is tried, on which rows it is judged, and how the budget is spent."""
-
-    ratios: tuple[float, ...] = RATIOS  # 0 and infinity are always added
-    alphas: tuple[float, ...] = ALPHAS
-    validation: float | int = 0.2  # a share of the rows; a whole number from 2: that many folds
-    criterion: Literal["nll", "brier", "error", "crps"] = "nll"
-    halving: bool = True  # False: every candidate gets all members
-    standard_errors: float = 1.0  # how far from the best score a smaller r may lie and still win
-
-    def __post_init__(self) -> None:
-        check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
-        check(len(self.alphas) > 0 and all(0 < a < inf for a in self.alphas), "alphas", self.alphas, "positive numbers")
-        whole = isinstance(self.validation, int) and self.validation >= 2
-        must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
-        check(whole or 0 < self.validation < 1, "validation", self.validation, must)
-        check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
-        check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
-
-    def candidates(self) -> list[Candidate]:
-        """Every pair to be tried, r = 0 first and r = infinity next. Without blends there is no alpha: r = 0 is one."""
-        blended = sorted({float(r) for r in self.ratios} - {0.0, inf})
-        return [Candidate(0.0)] + [Candidate(r, a) for r in (inf, *blended) for a in self.alphas]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One ratio with one alpha; at ratio 0 there is none."""
-
-    ratio: float
-    alpha: float | None = None
-
-    def applied(self, plan: Plan) -> Plan:
-        """The plan with this ratio and this Mixup as base measure."""
-        base = None if self.alpha is None or self.ratio == 0 else Mixup(self.alpha)
-        predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
-        return replace(plan, method=replace(plan.method, predictive=predictive))
-
-    def __str__(self) -> str:
-        return f"r={self.ratio:g}" + ("" if self.alpha is None else f", alpha={self.alpha:g}")
+from mixupmp.train.run import AllDiverged, Engine
 
 
 @dataclass
-class Tried:
-    """A candidate and what was seen of it."""
+class CandidateResult:
+    """A candidate, at its best training length, and its scores on the held-out rows; lower is better."""
 
     candidate: Candidate
-    members: int = 0  # networks trained in each fold
-    score: float = inf  # of all of them together; lower is better
-    scores: dict[int, float] = field(default_factory=dict)  # by number of members: its way through the halving
-    losses: dict[int, Tensor] = field(default_factory=dict, repr=False)  # (validation rows,), by number of members
-    # Against a deep ensemble of as many members, row by row: mean and its standard error; negative is better.
+    members: int = 0  # trained in each fold
+    score: float = inf
+    scores: dict[int, float] = field(default_factory=dict)  # by number of members, along the halving
+    by_epochs: dict[int, float] = field(default_factory=dict)  # with all its members, by training length
+    losses: dict[int, Tensor] = field(default_factory=dict, repr=False)  # (held-out rows,), by number of members
+    probabilities: Tensor | None = field(default=None, repr=False)  # averaged, before calibration; None in regression
+    # Mean and standard error of the paired difference to r = 0 with as many members; negative is better.
     difference: float = 0.0
     standard_error: float = 0.0
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The candidate that was chosen, and the curve that says why."""
+    """The chosen candidate and the results it was chosen by.
+
+    `calibrator` is the temperature of the chosen candidate's averaged probabilities on the held-out rows, for the
+    posterior that is then fitted to all rows; None in regression, and where `Search.calibrate` is off.
+    """
 
     chosen: Candidate
-    curve: tuple[Tried, ...]  # by ratio, then alpha
+    results: tuple[CandidateResult, ...]  # by ratio, then alpha
     criterion: str
-    rows: int  # on which the candidates were judged
+    rows: int  # held out
     member_fits: int
     seconds: float
+    calibrator: Temperature | None = None
 
     def table(self) -> str:
-        """The curve as a Markdown table."""
-        lines = [f"| r | alpha | members | {self.criterion} | against r=0 | |", "|---:|---:|---:|---:|---:|---|"]
-        for tried in self.curve:
-            candidate = tried.candidate
-            alpha = "" if candidate.alpha is None else f"{candidate.alpha:g}"
-            against = "" if candidate.ratio == 0 else f"{tried.difference:+.4f} ± {tried.standard_error:.4f}"
-            mark = "chosen" if candidate == self.chosen else ""
-            lines.append(
-                f"| {candidate.ratio:g} | {alpha} | {tried.members} | {tried.score:.4f} | {against} | {mark} |"
-            )
+        """The results as a Markdown table."""
+        lines = [
+            f"| r | alpha | epochs | members | {self.criterion} | against r=0 | |",
+            "|---:|---:|---:|---:|---:|---:|---|",
+        ]
+        for result in self.results:
+            row = (*self.cells(result), "chosen" if result.candidate == self.chosen else "")
+            lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines)
 
+    @staticmethod
+    def cells(result: CandidateResult) -> tuple[str, ...]:
+        """r, alpha, epochs, members, score and difference to r = 0, as text."""
+        candidate = result.candidate
+        optional = ("" if value is None else f"{value:g}" for value in (candidate.alpha, candidate.epochs))
+        against = "" if candidate.ratio == 0 else f"{result.difference:+.4f} ± {result.standard_error:.4f}"
+        return (f"{candidate.ratio:g}", *optional, str(result.members), f"{result.score:.4f}", against)
+
     def to_dict(self) -> dict[str, Any]:
-        """Itself as plain JSON."""
+        """Plain JSON values; infinities as text."""
         curve = [
             {
-                "ratio": _plain(tried.candidate.ratio), "alpha": tried.candidate.alpha, "members": tried.members,
-                "score": _plain(tried.score), "scores": {str(k): _plain(v) for k, v in tried.scores.items()},
-                "difference": _plain(tried.difference), "standard_error": _plain(tried.standard_error),
+                **_describe(result.candidate),
+                "members": result.members,
+                "score": _finite(result.score),
+                "scores": {str(k): _finite(v) for k, v in result.scores.items()},
+                "by_epochs": {str(k): _finite(v) for k, v in result.by_epochs.items()},
+                "difference": _finite(result.difference),
+                "standard_error": _finite(result.standard_error),
             }
-            for tried in self.curve
-        ]  # fmt: skip
+            for result in self.results
+        ]
         return {
-            "ratio": _plain(self.chosen.ratio), "alpha": self.chosen.alpha, "criterion": self.criterion,
-            "rows": self.rows, "member_fits": self.member_fits, "seconds": round(self.seconds, 1), "curve": curve,
-        }  # fmt: skip
+            **_describe(self.chosen),
+            "criterion": self.criterion,
+            "rows": self.rows,
+            "member_fits": self.member_fits,
+            "seconds": round(self.seconds, 1),
+            "temperature": None if self.calibrator is None else self.calibrator.temperature,
+            "curve": curve,
+        }
 
 
 def select(
@@ -138,153 +119,159 @@ def select(
     search: Search | None = None,
     *,
     engine: Engine = "auto",
-    say: Callable[[str], None] | None = None,
+    callback: Callable[[str], None] | None = None,
     address: str | None = None,
 ) -> Selection:
-    """Choose r and alpha for this plan, whose own are of no matter. Fit `selection.chosen.applied(plan)` afterwards.
+    """Choose r, alpha and the training length for this plan; its own ratio and base measure are ignored.
 
-    The plan's training rows are split as the search says; its seed decides the split and every member. With the engine
-    "ray" all candidates are on the cluster (at `address`) at once; halving is asynchronous, so which of them get all
-    their members then depends on which are done first.
+    Fit `selection.chosen.applied(plan)` to all rows afterwards, and apply `selection.calibrator` to its averaged
+    probabilities. The plan's seed determines the split and every member. `callback` receives a line of text per
+    result. With the engine "ray", candidates are trained on the cluster at `address` concurrently.
     """
     search = search or Search()
     if not isinstance(plan.train, Rows):
         raise InvalidArgument("plan", type(plan.train).__name__, "a plan with its training rows in memory, to split")
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
-    classes = isinstance(plan.task.likelihood, Categorical)
-    pairs = list(folds(plan.train, search.validation, classes, plan.seed))
-    plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
-    judge = _Judge(plans, [held for _, held in pairs], search.criterion, engine)
-    ways = [_Way(candidate, judge) for candidate in search.candidates()]
-    networks = plan.method.sampler.networks
-    go = _halve if search.halving and networks > 1 else _all_members
+    evaluator = _Evaluator(plan, search, engine)
+    trials = [_Trial(candidate, evaluator) for candidate in search.candidates()]
+    members = plan.method.sampler.networks
     with connected(address) if engine == "ray" else nullcontext():
-        go(ways, networks, say or (lambda text: None), len(ways) if engine == "ray" else 1)
-    curve = sorted((way.tried for way in ways), key=lambda t: (t.candidate.ratio, t.candidate.alpha or 0.0))
-    _compare(curve, judge)
-    chosen = _choose(curve, judge, networks, search.standard_errors)
-    fits = sum(tried.members for tried in curve) * len(plans)
-    return Selection(chosen, tuple(curve), search.criterion, judge.rows, fits, time.perf_counter() - started)
+        _halve(trials, members, search.halving, callback, len(trials) if engine == "ray" else 1)
+    results = sorted((t.result for t in trials), key=lambda r: (r.candidate.ratio, r.candidate.alpha or 0.0))
+    evaluator.compare(results)
+    chosen = evaluator.choose(results, members)
+    fits = sum(result.members for result in results) * len(evaluator.plans)
+    calibrator = evaluator.calibrator(chosen) if evaluator.calibrated else None
+    seconds = time.perf_counter() - started
+    return Selection(chosen.candidate, tuple(results), search.criterion, evaluator.rows, fits, seconds, calibrator)
 
 
-class _Judge:
-    """Trains members on the training side of each fold and scores them on the other."""
+class _Evaluator:
+    """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
 
-    def __init__(self, folds: list[Plan], held: list[Rows], criterion: str, engine: Engine) -> None:
-        self.folds, self.held, self.criterion, self.engine = folds, held, criterion, engine
-        self.rows = sum(map(len, held))
-        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in held]
+    def __init__(self, plan: Plan, search: Search, engine: Engine) -> None:
+        assert isinstance(plan.train, Rows)
+        self.classes = isinstance(plan.task.likelihood, Categorical)
+        self.calibrated = self.classes and search.calibrate
+        self.search, self.engine = search, engine
+        self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
+        pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))
+        self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
+        self.held = [held for _, held in pairs]
+        self.rows = sum(map(len, self.held))
+        self.labels = torch.cat([rows.labels for rows in self.held])
+        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
         self.weights = torch.cat(weights).double()
 
-    def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> Tensor | None:
-        """What these members say about the fold's held-out rows; None where all of them diverged."""
-        plan = candidate.applied(self.folds[fold])
-        try:
-            posterior = fit(plan, engine=self.engine, members=members)
-        except AllDiverged:
-            return None
-        return posterior.member_outputs(self.held[fold].inputs).cpu()
+    def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> dict[int, Tensor]:
+        """Outputs of these members on the fold's held-out rows, by training length."""
+        plan, inputs = candidate.applied(self.plans[fold]), self.held[fold].inputs
+        return outputs_by_epochs(plan, members, self.epochs, inputs, self.engine)
 
-    def losses(self, outputs: Tensor, fold: int) -> Tensor:
-        """The loss of each held-out row of the fold, for (members, rows, outputs)."""
-        return row_losses(outputs, self.held[fold].labels, self.folds[fold].task.likelihood, self.criterion)
+    def losses(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """The loss of each held-out row, calibrated if so configured, and the averaged probabilities, for one
+        (members, rows, outputs) per fold.
+        """
+        criterion = self.search.criterion
+        if not self.classes:
+            pairs = zip(outputs, self.held, strict=True)
+            return torch.cat([regression_losses(out, rows.labels, criterion) for out, rows in pairs]), None
+        probabilities = torch.cat([fold.double().softmax(-1).mean(0) for fold in outputs])
+        scaled = probabilities
+        if self.calibrated:
+            scaled = fit_temperature(probabilities, self.labels, standard_errors=None)(probabilities)
+        return class_losses(scaled, self.labels, criterion), probabilities
 
     def mean(self, losses: Tensor) -> float:
         return float((losses * self.weights).sum() / self.weights.sum())
 
     def difference(self, losses: Tensor, others: Tensor) -> tuple[float, float]:
-        """The mean difference of two candidates' losses on the same rows, and its standard error."""
+        """The mean of the paired differences, and its standard error."""
         differences = losses - others
         mean = self.mean(differences)
         share = self.weights / self.weights.sum()
         return mean, float((share * (differences - mean)).square().sum().sqrt())
 
+    def compare(self, results: list[CandidateResult]) -> None:
+        """Each candidate's difference to r = 0, the first of them."""
+        for result in results[1:]:
+            reference = results[0].losses.get(result.members)
+            if reference is not None and result.members in result.losses:
+                pair = self.difference(result.losses[result.members], reference)
+                result.difference, result.standard_error = pair
 
-class _Way:
-    """A candidate's way through the search: its members so far."""
+    def choose(self, results: list[CandidateResult], members: int) -> CandidateResult:
+        """The smallest r within `standard_errors` of the best score; among equal r the better score."""
+        complete = [result for result in results if result.members == members and isfinite(result.score)]
+        if not complete:
+            raise AllDiverged("no candidate kept a finite loss: lower the learning rate.")
+        best = min(complete, key=lambda result: result.score)
+        near = []
+        for result in complete:
+            mean, error = self.difference(result.losses[members], best.losses[members])
+            if mean <= self.search.standard_errors * error:
+                near.append(result)
+        return min(near, key=lambda result: (result.candidate.ratio, result.score))
 
-    def __init__(self, candidate: Candidate, judge: _Judge) -> None:
-        self.tried, self.judge = Tried(candidate), judge
-        self.outputs: list[list[Tensor]] = [[] for _ in judge.folds]
+    def calibrator(self, result: CandidateResult) -> Temperature:
+        assert result.probabilities is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
+            return fit_temperature(result.probabilities, self.labels)
 
-    def advance(self, members: int) -> float:
-        """Train up to this many members, and return their score together."""
-        new = list(range(self.tried.members, members))
+
+class _Trial:
+    """A candidate's members so far, their outputs on held-out rows, and its result."""
+
+    def __init__(self, candidate: Candidate, evaluator: _Evaluator) -> None:
+        self.candidate, self.evaluator = candidate, evaluator
+        self.result = CandidateResult(candidate)
+        self.outputs: list[dict[int, list[Tensor]]] = [{} for _ in evaluator.plans]
+
+    def extend(self, members: int) -> None:
+        """Train up to this many members and update the result."""
+        new = list(range(self.result.members, members))
         for fold, outputs in enumerate(self.outputs):
-            found = self.judge.outputs(self.tried.candidate, fold, new)
-            if found is not None:
-                outputs.append(found)
-        self.tried.members = members
-        if all(self.outputs):
-            losses = [self.judge.losses(torch.cat(outputs), fold) for fold, outputs in enumerate(self.outputs)]
-            self.tried.losses[members] = torch.cat(losses)
-            self.tried.score = self.judge.mean(self.tried.losses[members])
-        self.tried.scores[members] = self.tried.score
-        return self.tried.score
+            for epochs, found in self.evaluator.outputs(self.candidate, fold, new).items():
+                outputs.setdefault(epochs, []).append(found)
+        self.result.members, self.result.score, self.result.by_epochs = members, inf, {}
+        for epochs in self.evaluator.epochs:
+            if all(epochs in outputs for outputs in self.outputs):
+                self._evaluate(epochs, [torch.cat(outputs[epochs]) for outputs in self.outputs])
+        self.result.scores[members] = self.result.score
+
+    def _evaluate(self, epochs: int, outputs: list[Tensor]) -> None:
+        losses, probabilities = self.evaluator.losses(outputs)
+        score = self.evaluator.mean(losses)
+        self.result.by_epochs[epochs] = score
+        if score < self.result.score:
+            self.result.score, self.result.probabilities = score, probabilities
+            self.result.losses[self.result.members] = losses
+            if self.evaluator.search.epochs is not None:
+                self.result.candidate = replace(self.candidate, epochs=epochs)
 
 
-def _all_members(ways: list[_Way], networks: int, say: Callable[[str], None], at_once: int) -> None:
-    with ThreadPoolExecutor(at_once) as threads:
-        # One after another they stay in this thread, whose number of cores is pinned.
-        each = (threads.map if at_once > 1 else map)(lambda way: way.advance(networks), ways)
-        for way, score in zip(ways, each, strict=True):
-            say(f"{way.tried.candidate}: {networks} members, score {score:.4f}")
+def _halve(
+    trials: list[_Trial], members: int, halving: bool, callback: Callable[[str], None] | None, concurrent: int
+) -> None:
+    """Successive halving with members as the resource; r = 0 is always kept."""
+    rungs = sorted({min(2**k, members) for k in range(members.bit_length() + 1)}) if halving else [members]
+    for rung in rungs:
+        with ThreadPoolExecutor(concurrent) as threads:
+            # One after another they stay in this thread, whose number of cores is pinned.
+            extended = (threads.map if concurrent > 1 else map)(partial(_Trial.extend, members=rung), trials)
+            for trial, _ in zip(trials, extended, strict=True):
+                if callback is not None:
+                    callback(f"{trial.result.candidate}: {rung} members, score {trial.result.score:.4f}")
+        ranked = sorted(trials, key=lambda trial: trial.result.score)
+        kept = ranked[: (len(ranked) + 1) // 2]
+        trials = [trial for trial in trials if trial in kept or trial.candidate.ratio == 0]
 
 
-def _halve(ways: list[_Way], networks: int, say: Callable[[str], None], at_once: int) -> None:
-    """Optuna's asynchronous successive halving, with members for its resource. r = 0 is never pruned."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise MissingExtra(
-            "optuna", "select", "Choosing r by successive halving (Search(halving=False) does without)"
-        ) from error
-
-    rungs = sorted({min(2**k, networks) for k in range(networks.bit_length() + 1)})
-
-    def objective(trial: Any) -> float:
-        way = ways[trial.suggest_int("candidate", 0, len(ways) - 1)]
-        for members in rungs:
-            score = way.advance(members)
-            say(f"{way.tried.candidate}: {members} members, score {score:.4f}")
-            trial.report(score if isfinite(score) else 1e30, members)
-            if way.tried.candidate.ratio != 0 and trial.should_prune():
-                raise optuna.TrialPruned
-        return score if isfinite(score) else 1e30
-
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
-        study = optuna.create_study(direction="minimize", pruner=pruner)
-        for number in range(len(ways)):
-            study.enqueue_trial({"candidate": number})
-        study.optimize(objective, n_trials=len(ways), n_jobs=at_once)
-    finally:
-        optuna.logging.set_verbosity(verbosity)
+def _describe(candidate: Candidate) -> dict[str, Any]:
+    return {"ratio": _finite(candidate.ratio), "alpha": candidate.alpha, "epochs": candidate.epochs}
 
 
-def _compare(curve: list[Tried], judge: _Judge) -> None:
-    for tried in curve[1:]:
-        alike = curve[0].losses.get(tried.members)
-        if alike is not None and tried.members in tried.losses:
-            tried.difference, tried.standard_error = judge.difference(tried.losses[tried.members], alike)
-
-
-def _choose(curve: list[Tried], judge: _Judge, networks: int, standard_errors: float) -> Candidate:
-    """The smallest r of those that cannot be told from the best; among equal r the better score."""
-    complete = [tried for tried in curve if tried.members == networks and isfinite(tried.score)]
-    if not complete:
-        raise AllDiverged("no candidate kept a finite loss: lower the learning rate.")
-    best = min(complete, key=lambda tried: tried.score)
-    near = []
-    for tried in complete:
-        mean, error = judge.difference(tried.losses[networks], best.losses[networks])
-        if mean <= standard_errors * error:
-            near.append(tried)
-    return min(near, key=lambda tried: (tried.candidate.ratio, tried.score)).candidate
-
-
-def _plain(value: float) -> float | str:
+def _finite(value: float) -> float | str:
     return value if isfinite(value) else str(value)

@@ -22,7 +22,8 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, split
-from mixupmp.decide.select import Search, Selection, select
+from mixupmp.decide.search import Search
+from mixupmp.decide.select import Selection, select
 from mixupmp.estimators.defaults import recipe_for
 from mixupmp.estimators.inputs import Layout, read_again, standardizer
 from mixupmp.estimators.network import check_outputs, factory_for

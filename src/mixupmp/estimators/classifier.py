@@ -11,13 +11,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, deep_ensemble, method_named
 from mixupmp.core.rows import Rows
-from mixupmp.decide.select import Search
+from mixupmp.decide.search import Search
 from mixupmp.estimators.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
 from mixupmp.estimators.inputs import Layout, is_table, read_again, read_images, read_table, unpack
 from mixupmp.estimators.uncertainty import BeyondProtocol
@@ -129,6 +130,13 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
         best = self.predict_proba(X).argmax(1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate`."""
+        check_is_fitted(self)
+        self._numbers(y)
+        accuracy: float = super().score(X, y, sample_weight)
+        return accuracy
 
     def _numbers(self, y: Any) -> Tensor:
         """Labels as class numbers."""

@@ -15,7 +15,7 @@ from mixupmp.core.errors import BadData, UnknownName, check
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.methods import Method
 from mixupmp.core.rows import Rows
-from mixupmp.decide.select import Search
+from mixupmp.decide.search import Search
 from mixupmp.estimators.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
 from mixupmp.estimators.inputs import Layout, is_table, read_images, read_table, unpack
 from mixupmp.metrics.regression import interval_coverage, mixture_crps, mixture_interval, mixture_nll

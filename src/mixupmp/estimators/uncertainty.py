@@ -14,7 +14,8 @@ from mixupmp import metrics
 from mixupmp.core.errors import MixupMPError, UnknownName, check
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import fit_abstention
-from mixupmp.decide.calibrate import Calibrator, MemberCalibrators, fit_calibrator, fit_member_calibrators
+from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
+from mixupmp.decide.calibrators import Calibrator, MemberCalibrators
 from mixupmp.decide.conformal import fit_conformal
 
 UNCERTAINTIES = {

@@ -1,13 +1,12 @@
-"""One network in place of B: it imitates the posterior's mean, and how much of its doubt is disagreement.
+"""Distill a posterior of B members into one network that predicts their mean and their disagreement.
 
-The student has one output more than there are classes. The first K are logits of the mean; the last, through a sigmoid,
-is the share u of the predictive entropy H that the members' disagreement makes up, so that mutual information = u H
-lies between zero and H as it must. It is fitted by
+The student has K + 1 outputs for K classes: logits of the mean, and a logit of the share u of the predictive entropy H
+that is mutual information, so that I = u H lies in [0, H]. It minimizes
 
-    KL(teacher's mean || student's mean) + H (cross-entropy of u with the teacher's share)
+    KL(mean of the posterior || mean of the student)  +  H * cross-entropy(u of the posterior, u of the student)
 
-on the given rows and on Mixup blends of them: blends lie between the classes, where the members disagree, and the
-teacher can label as many as are wanted.
+over the given inputs and Mixup blends of them: blends lie between the classes, where members disagree.
+Compare Hinton et al. (2015) and Malinin et al. (2020), ensemble distribution distillation.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,33 +29,27 @@ from mixupmp.core.recipe import Recipe, batches_of
 from mixupmp.metrics import evaluate, mutual_information, predictive_entropy
 from mixupmp.networks import Network, NetworkFactory, named
 
+T = TypeVar("T")
+
 
 @dataclass
 class Distilled:
-    """A network that answers for a posterior at the cost of one member."""
+    """One network in place of a posterior, at the cost of one member."""
 
     network: nn.Module
     task: Task
 
     @torch.inference_mode()
-    def answers(self, inputs: Tensor, batch_size: int = 512) -> tuple[Tensor, Tensor, Tensor]:
+    def predict(self, inputs: Tensor, batch_size: int = 512) -> tuple[Tensor, Tensor, Tensor]:
         """Probabilities (rows, classes), entropy (rows,) and mutual information (rows,) for raw inputs."""
-        blocks = [logits_of(self.network(self.task.standardize(block))) for block in inputs.split(batch_size)]
-        outputs = torch.cat(blocks)
+        batches = [logits_of(self.network(self.task.standardize(batch))) for batch in inputs.split(batch_size)]
+        outputs = torch.cat(batches)
         probabilities = outputs[:, :-1].softmax(1)
         entropy = predictive_entropy(probabilities)
         return probabilities, entropy, entropy * outputs[:, -1].sigmoid()
 
-    def probabilities(self, inputs: Tensor) -> Tensor:
-        """(rows, classes): what the posterior's mean would say."""
-        return self.answers(inputs)[0]
 
-    def mutual_information(self, inputs: Tensor) -> Tensor:
-        """(rows,): how much the posterior's members would disagree."""
-        return self.answers(inputs)[2]
-
-
-def distil(
+def distill(
     posterior: Posterior,
     inputs: Tensor,
     network: str | NetworkFactory | None = None,
@@ -65,16 +58,18 @@ def distil(
     blends: int = 2,
     seed: int = 0,
 ) -> Distilled:
-    """Fit one network to what the posterior says about these (raw, unlabeled) inputs and blends of them.
+    """Fit one network to the posterior's predictions on these raw, unlabeled inputs.
 
-    `network` is a name or a factory with one output more than there are classes; None: the CNN for images, an MLP for
-    tables. `blends` is how many blends there are for each row, 0 for none.
+    Parameters
+    ----------
+    network : str, callable or None
+        A name, or a factory with one output more than there are classes. None: a CNN for images, an MLP for tables.
+    blends : int
+        Mixup blends per input, 0 for none.
     """
     likelihood = posterior.task.likelihood
     if not isinstance(likelihood, Categorical):
-        raise InvalidArgument(
-            "posterior", type(likelihood).__name__, "a classifier's: others have no classes to imitate"
-        )
+        raise InvalidArgument("posterior", type(likelihood).__name__, "that of a classifier")
     check(blends >= 0, "blends", blends, "zero or more")
     check(len(inputs) >= 2, "inputs", len(inputs), "at least two rows")
     outputs = likelihood.classes + 1
@@ -82,16 +77,16 @@ def distil(
         student = _factory(network, posterior.task.input_shape, outputs)()
     recipe = recipe or Recipe(epochs=30, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2)
     scaled = _with_blends(posterior.task.standardize(inputs), blends, seed)
-    mean, share, entropy = _teacher(posterior, scaled)
+    mean, share, entropy = _targets(posterior, scaled)
     student.train()
-    _fit(student, recipe, seed, (scaled, mean, share, entropy))
+    _train(student, recipe, seed, (scaled, mean, share, entropy))
     return Distilled(student.eval().requires_grad_(False), posterior.task)
 
 
 def compare(posterior: Posterior, distilled: Distilled, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """The two side by side on test rows: measures of both, how alike they are, and what they cost."""
+    """Metrics of both on test rows, their divergence and agreement, and the relative cost of a prediction."""
     members, slow = _timed(lambda: posterior.member_probabilities(inputs))
-    (mean, _, doubt), fast = _timed(lambda: distilled.answers(inputs))
+    (mean, _, disagreement), fast = _timed(lambda: distilled.predict(inputs))
     teacher = members.mean(0)
     divergence = (teacher * (teacher.clamp(min=1e-30).log() - mean.clamp(min=1e-30).log())).sum(1)
     return {
@@ -99,81 +94,10 @@ def compare(posterior: Posterior, distilled: Distilled, inputs: Tensor, labels: 
         "distilled": evaluate(mean, labels),
         "kl": float(divergence.mean()),
         "agreement": float((teacher.argmax(1) == mean.argmax(1)).float().mean()),
-        "mutual_information_rank_correlation": _rank_correlation(mutual_information(members), doubt),
-        "cost": fast / slow,  # of one answer, relative to the posterior's
+        "mutual_information_rank_correlation": _rank_correlation(mutual_information(members), disagreement),
+        "cost": fast / slow,
         "members": posterior.members,
     }
-
-
-def _factory(network: str | NetworkFactory | None, shape: tuple[int, ...], outputs: int) -> NetworkFactory:
-    if isinstance(network, str):
-        return named(network, shape, outputs)
-    if network is not None:
-        return network
-    if len(shape) == 3 and min(shape[1:]) >= 4:
-        return named("cnn", shape, outputs)
-    features = int(torch.Size(shape).numel())
-    return Network("mixupmp.networks.MLP", {"features": features, "outputs": outputs, "hidden": (128, 128)})
-
-
-def _with_blends(scaled: Tensor, blends: int, seed: int) -> Tensor:
-    """The rows, and this many blends for each, with shares drawn evenly from zero to one."""
-    if blends == 0:
-        return scaled
-    draws = Mixup(1.0).draw(blends * len(scaled), seeds.generator(seed, "blends"))
-    first, second = choose(draws[:2], len(scaled))
-    share = Mixup(1.0).share(draws).view(-1, *(1,) * (scaled.ndim - 1))
-    return torch.cat([scaled, torch.lerp(scaled[second], scaled[first], share)])
-
-
-@torch.inference_mode()
-def _teacher(posterior: Posterior, scaled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The posterior's mean, the share of its entropy that is disagreement, and that entropy."""
-    blocks = [posterior._outputs(block.to(posterior.device)).softmax(-1).cpu() for block in scaled.split(512)]
-    members = torch.cat(blocks, 1)
-    mean, entropy = members.mean(0), predictive_entropy(members)
-    share = mutual_information(members) / entropy.clamp(min=1e-6)
-    return mean.clone(), share.clamp(0, 1).clone(), entropy.clone()
-
-
-def _fit(student: nn.Module, recipe: Recipe, seed: int, lesson: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    optimizer = recipe.build_optimizer(student.parameters())
-    rows, step = len(lesson[0]), 0
-    steps_an_epoch = len(batches_of(rows, recipe.batch_size, torch.arange(rows)))
-    with torch.random.fork_rng(), torch.enable_grad():
-        torch.manual_seed(seeds.derive(seed, "student", "global"))
-        for epoch in range(recipe.epochs):
-            order = torch.randperm(rows, generator=seeds.generator(seed, "student", epoch))
-            for chunk in batches_of(rows, recipe.batch_size, order):
-                for group in optimizer.param_groups:
-                    group["lr"] = recipe.rate(step, steps_an_epoch)
-                inputs, mean, share, entropy = (part[chunk] for part in lesson)
-                optimizer.zero_grad(set_to_none=True)
-                _loss(logits_of(student(inputs)), mean, share, entropy).backward()
-                optimizer.step()
-                step += 1
-
-
-def _loss(outputs: Tensor, mean: Tensor, share: Tensor, entropy: Tensor) -> Tensor:
-    likeness = functional.kl_div(outputs[:, :-1].log_softmax(1), mean, reduction="batchmean")
-    # Rows without doubt have no share of it worth learning, so each counts by its entropy.
-    doubt = functional.binary_cross_entropy_with_logits(outputs[:, -1], share, weight=entropy)
-    return likeness + doubt
-
-
-def _timed(call: Callable[[], Any], repeats: int = 3) -> tuple[Any, float]:
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        result = call()
-        best = min(best, time.perf_counter() - started)
-    return result, best
-
-
-def _rank_correlation(first: Tensor, second: Tensor) -> float:
-    """Spearman's: whether the two put the rows into the same order."""
-    ranks = [values.argsort().argsort().double() for values in (first, second)]
-    return float(torch.corrcoef(torch.stack(ranks))[0, 1])
 
 
 def as_posterior(distilled: Distilled) -> EnsemblePosterior:
@@ -188,3 +112,74 @@ class _MeanOnly(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return logits_of(self.network(inputs))[:, :-1]
+
+
+def _factory(network: str | NetworkFactory | None, shape: tuple[int, ...], outputs: int) -> NetworkFactory:
+    if isinstance(network, str):
+        return named(network, shape, outputs)
+    if network is not None:
+        return network
+    if len(shape) == 3 and min(shape[1:]) >= 4:
+        return named("cnn", shape, outputs)
+    features = int(torch.Size(shape).numel())
+    return Network("mixupmp.networks.MLP", {"features": features, "outputs": outputs, "hidden": (128, 128)})
+
+
+def _with_blends(scaled: Tensor, blends: int, seed: int) -> Tensor:
+    """The inputs, and `blends` Mixup(1) blends of each."""
+    if blends == 0:
+        return scaled
+    draws = Mixup(1.0).draw(blends * len(scaled), seeds.generator(seed, "blends"))
+    first, second = choose(draws[:2], len(scaled))
+    share = Mixup(1.0).share(draws).view(-1, *(1,) * (scaled.ndim - 1))
+    return torch.cat([scaled, torch.lerp(scaled[second], scaled[first], share)])
+
+
+@torch.inference_mode()
+def _targets(posterior: Posterior, scaled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The posterior's mean, the share of its entropy that is mutual information, and the entropy."""
+    batches = [posterior._outputs(batch.to(posterior.device)).softmax(-1).cpu() for batch in scaled.split(512)]
+    members = torch.cat(batches, 1)
+    mean, entropy = members.mean(0), predictive_entropy(members)
+    share = mutual_information(members) / entropy.clamp(min=1e-6)
+    return mean.clone(), share.clamp(0, 1).clone(), entropy.clone()
+
+
+def _train(student: nn.Module, recipe: Recipe, seed: int, data: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    optimizer = recipe.build_optimizer(student.parameters())
+    rows, step = len(data[0]), 0
+    steps_per_epoch = len(batches_of(rows, recipe.batch_size, torch.arange(rows)))
+    with torch.random.fork_rng(), torch.enable_grad():
+        torch.manual_seed(seeds.derive(seed, "student", "global"))
+        for epoch in range(recipe.epochs):
+            order = torch.randperm(rows, generator=seeds.generator(seed, "student", epoch))
+            for indices in batches_of(rows, recipe.batch_size, order):
+                for group in optimizer.param_groups:
+                    group["lr"] = recipe.rate(step, steps_per_epoch)
+                inputs, mean, share, entropy = (part[indices] for part in data)
+                optimizer.zero_grad(set_to_none=True)
+                _loss(logits_of(student(inputs)), mean, share, entropy).backward()
+                optimizer.step()
+                step += 1
+
+
+def _loss(outputs: Tensor, mean: Tensor, share: Tensor, entropy: Tensor) -> Tensor:
+    divergence = functional.kl_div(outputs[:, :-1].log_softmax(1), mean, reduction="batchmean")
+    # Without entropy there is no share of it to learn: each row is weighted by its entropy.
+    return divergence + functional.binary_cross_entropy_with_logits(outputs[:, -1], share, weight=entropy)
+
+
+def _timed(call: Callable[[], T], repeats: int = 3) -> tuple[T, float]:
+    """The result, and the seconds of the fastest of several calls."""
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        result = call()
+        best = min(best, time.perf_counter() - started)
+    return result, best
+
+
+def _rank_correlation(first: Tensor, second: Tensor) -> float:
+    """Spearman's rank correlation."""
+    ranks = [values.argsort().argsort().double() for values in (first, second)]
+    return float(torch.corrcoef(torch.stack(ranks))[0, 1])

@@ -1,7 +1,7 @@
-"""A posterior as one ONNX graph: raw inputs in; member probabilities, their mean and two uncertainties out.
+"""Export a posterior as one ONNX graph: raw inputs in; member probabilities, their mean and two uncertainties out.
 
-The graph holds the scaling of the inputs, so it takes what the posterior takes: uint8 images as they are read, or a
-table's own numbers. The number of rows is free. What is frozen in it is written into its metadata.
+The graph contains the scaling of the inputs, so it accepts what the posterior accepts: uint8 images or the numbers of a
+table. The number of rows is dynamic. Its metadata lists what is constant in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import DropoutPosterior, LaplacePosterior, Posterior, logits_of
 from mixupmp.core.version import __version__
-from mixupmp.decide.calibrate import Calibrator, Temperature, VectorScaling
+from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
 from mixupmp.metrics.checks import TINY
 
 CLASSIFIER_OUTPUTS = ("member_probabilities", "probabilities", "entropy", "mutual_information")
@@ -31,7 +31,7 @@ OPSET = 18
 
 
 class ExportDisagrees(MixupMPError, ArithmeticError):
-    """onnxruntime and PyTorch give different answers for the exported graph."""
+    """onnxruntime and PyTorch compute different outputs for the exported graph."""
 
 
 def export_onnx(
@@ -42,17 +42,24 @@ def export_onnx(
     calibrator: Calibrator | None = None,
     target: tuple[float, float] = (0.0, 1.0),
 ) -> dict[str, str]:
-    """Write the posterior as an ONNX file, check it in onnxruntime, and return the metadata that it carries.
+    """Write the posterior as an ONNX file, compare it with PyTorch in onnxruntime, and return its metadata.
 
     Outputs of a classifier: member_probabilities (members, rows, classes), their mean, probabilities (rows, classes),
     its entropy (rows,), and mutual_information (rows,). Of a regressor: member_means, member_deviations (members,
-    rows), predicted_mean and predicted_deviation (rows,), on the scale of the `target` (its mean and deviation).
-    `pixels` says that inputs are uint8, which is assumed of images. A temperature or vector `calibrator` acts on the
-    mean.
+    rows), predicted_mean and predicted_deviation (rows,).
+
+    Parameters
+    ----------
+    pixels : bool or None
+        Inputs are uint8. None: for images they are.
+    calibrator : Temperature, VectorScaling or None
+        Applied to the mean of the members.
+    target : tuple of float
+        Mean and standard deviation of a regressor's target, to which its outputs are scaled back.
     """
     try:
         import onnx
-        import onnxruntime  # noqa: F401 - looked for before the work is done
+        import onnxruntime  # noqa: F401 - missing packages are reported before the export
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
@@ -63,11 +70,17 @@ def export_onnx(
     graph = _graph(posterior, example, calibrator, target).eval()
     names = CLASSIFIER_OUTPUTS if isinstance(task.likelihood, Categorical) else REGRESSOR_OUTPUTS
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+        warnings.simplefilter("ignore")  # deprecations inside the exporter
         program: Any = torch.onnx.export(
-            graph, (example,), dynamo=True, opset_version=OPSET, verbose=False, input_names=["inputs"],
-            output_names=list(names), dynamic_shapes={"inputs": {0: torch.export.Dim("rows", min=1)}},
-        )  # fmt: skip
+            graph,
+            (example,),
+            dynamo=True,
+            opset_version=OPSET,
+            verbose=False,
+            input_names=["inputs"],
+            output_names=list(names),
+            dynamic_shapes={"inputs": {0: torch.export.Dim("rows", min=1)}},
+        )
     model = program.model_proto
     metadata = _metadata(posterior, pixels, calibrator)
     onnx.helper.set_model_props(model, metadata)
@@ -79,7 +92,7 @@ def export_onnx(
 
 
 class _Scaled(nn.Module):
-    """The scaling of `Standardize` as part of a graph."""
+    """`Standardize` as a module."""
 
     slope: Tensor
     shift: Tensor
@@ -99,7 +112,7 @@ class _Scaled(nn.Module):
 
 
 class _Networks(nn.Module):
-    """An ensemble's networks, one after another."""
+    """The networks of an ensemble."""
 
     def __init__(self, networks: list[nn.Module]) -> None:
         super().__init__()
@@ -110,7 +123,7 @@ class _Networks(nn.Module):
 
 
 class _FixedMasks(nn.Module):
-    """A dropout layer whose mask depends on the member; rows come as (members * rows, ...)."""
+    """Dropout with one fixed mask per member, for inputs (members * rows, ...)."""
 
     masks: Tensor
 
@@ -120,12 +133,12 @@ class _FixedMasks(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         members = self.masks.shape[0]
-        apart = inputs.reshape(members, -1, *inputs.shape[1:])
-        return (apart * self.masks).reshape(-1, *inputs.shape[1:])
+        by_member = inputs.reshape(members, -1, *inputs.shape[1:])
+        return (by_member * self.masks).reshape(-1, *inputs.shape[1:])
 
 
 class _Masked(nn.Module):
-    """One network for all masks: every row once for each member."""
+    """One network with `_FixedMasks`: every row is repeated for each member."""
 
     def __init__(self, network: nn.Module, members: int) -> None:
         super().__init__()
@@ -138,7 +151,7 @@ class _Masked(nn.Module):
 
 
 class _LastLayers(nn.Module):
-    """A Laplace posterior of the last layer, for which the linearized network is the network with that layer."""
+    """A Laplace posterior of the last layer: there the linearized network is the network with a sampled last layer."""
 
     def __init__(self, network: nn.Module, changes: dict[str, Tensor]) -> None:
         super().__init__()
@@ -194,8 +207,10 @@ def _graph(
         layers = {name.rpartition(".")[0] for name in posterior.changes}
         last = [name for name, module in posterior.networks[0].named_modules() if isinstance(module, nn.Linear)][-1:]
         if list(layers) != last:
-            raise InvalidArgument("posterior", "Laplace over all weights", "a Laplace posterior of the last layer",
-                                  "ONNX has no derivatives to linearize a network with.")  # fmt: skip
+            hint = "ONNX has no derivatives to linearize a network with."
+            raise InvalidArgument(
+                "posterior", "Laplace over all weights", "a Laplace posterior of the last layer", hint
+            )
         members = _LastLayers(posterior.networks[0], posterior.changes)
     else:
         members = _Networks(posterior.networks)
@@ -206,16 +221,16 @@ def _graph(
 
 
 def _with_masks(posterior: DropoutPosterior, example: Tensor) -> nn.Module:
-    posterior.member_outputs(example)  # draws every mask
+    posterior.member_outputs(example)  # draws the masks
     network = posterior.networks[0]
     names = {id(module): name for name, module in network.named_modules()}
     for number, layer in enumerate(posterior.layers):
         places = {(use, shape) for _, drawn, use, shape in posterior._drawn if drawn == number}
         if not places:
-            continue  # a layer that is never called has no mask
+            continue  # never called: no mask
         if len(places) > 1:
-            raise InvalidArgument("posterior", f"a network that uses {names[id(layer)]} {len(places)} times",
-                                  "one with a dropout layer of its own for each place")  # fmt: skip
+            used = f"a network that uses {names[id(layer)]} {len(places)} times"
+            raise InvalidArgument("posterior", used, "one that uses each dropout layer once")
         use, shape = places.pop()
         masks = torch.stack([posterior._drawn[member, number, use, shape] for member in range(posterior.members)])
         parent, _, child = names[id(layer)].rpartition(".")
@@ -245,26 +260,30 @@ def _example(shape: tuple[int, ...], pixels: bool, rows: int = 3) -> Tensor:
 
 
 def _metadata(posterior: Posterior, pixels: bool, calibrator: Calibrator | None) -> dict[str, str]:
-    frozen = ["the weights of every member", "the scaling of the inputs", f"the number of members, {posterior.members}"]
+    constant = [
+        "the weights of every member",
+        "the scaling of the inputs",
+        f"the number of members, {posterior.members}",
+        "batch normalization, in evaluation mode",
+    ]
     if isinstance(posterior, DropoutPosterior):
-        frozen.append("one dropout mask for each member: the same row always gets the same answer")
+        constant.append("one dropout mask for each member")
     if isinstance(posterior, LaplacePosterior):
-        frozen.append("the draws of the last layer from their Gaussian")
+        constant.append("the samples of the last layer")
     if calibrator is not None:
-        frozen.append(f"the calibration of the mean, {calibrator}")
+        constant.append(f"the calibration of the mean, {calibrator}")
     shape = ", ".join(map(str, posterior.task.input_shape))
-    frozen.append("batch normalization, in evaluation mode")
     return {
         "mixupmp.core.version": __version__,
         "mixupmp.classes": json.dumps(list(posterior.task.classes)),
         "mixupmp.inputs": f"{'uint8 pixels' if pixels else 'float32'} (rows, {shape})",
-        "mixupmp.frozen": "; ".join(frozen) + ". The number of rows is free.",
+        "mixupmp.frozen": "; ".join(constant) + ". The number of rows is dynamic.",
         "mixupmp.notes": "; ".join(posterior.notes),
-    }  # fmt: skip
+    }
 
 
 def _check(path: Path, graph: nn.Module, names: tuple[str, ...], shape: tuple[int, ...], pixels: bool) -> None:
-    """Answers of onnxruntime for one row and for many, held to PyTorch's."""
+    """Compare the outputs of onnxruntime with PyTorch's, for one row and for several."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

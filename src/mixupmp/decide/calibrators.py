@@ -1,0 +1,169 @@
+"""Calibrators of class probabilities: temperature scaling, vector scaling, isotonic regression.
+
+Calibrators act on probabilities, so one class serves a single network and an ensemble: average the members, then
+calibrate the average (Rahaman & Thiery 2021). They are frozen dataclasses, callable on tensors (..., classes);
+`to_dict` and `calibrator_from_dict` convert them to and from plain JSON values. `mixupmp.decide.calibrate` fits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.metrics.checks import TINY, as_floats
+
+# Rows that are all classified correctly drive T to zero, random labels to infinity: both reflect the number of rows
+# more than the network. Ensembles measured in results/ need temperatures between .6 and 2.5.
+TEMPERATURE_BOUNDS = (0.25, 8.0)
+
+
+class Calibrator(Protocol):
+    """Maps probabilities (..., classes) to calibrated ones of the same shape; half precision becomes float32."""
+
+    def __call__(self, probabilities: Tensor) -> Tensor: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Temperature scaling, softmax(log p / T) (Guo et al. 2017). Never changes the predicted class."""
+
+    temperature: float
+
+    def __post_init__(self) -> None:
+        check(0 < self.temperature < float("inf"), "temperature", self.temperature, "positive and finite")
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether the fit ran into `TEMPERATURE_BOUNDS`: the rows did not determine the temperature."""
+        return not TEMPERATURE_BOUNDS[0] < self.temperature < TEMPERATURE_BOUNDS[1]
+
+    @torch.no_grad()
+    def __call__(self, probabilities: Tensor) -> Tensor:
+        values = _as_double(probabilities)
+        result = torch.softmax(values.clamp_min(TINY).log() / self.temperature, -1)
+        result = result.to(as_floats(probabilities, "probabilities").dtype)
+        return _keep_prediction(result, probabilities.argmax(-1, keepdim=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "temperature", "temperature": self.temperature}
+
+
+@dataclass(frozen=True)
+class VectorScaling:
+    """softmax(a * log p + b) with a scale a_k >= 0 and a shift b_k for each class. It may change predictions."""
+
+    scales: tuple[float, ...]
+    shifts: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check(len(self.scales) >= 2, "scales", self.scales, "one number for each of at least two classes")
+        check(len(self.shifts) == len(self.scales), "shifts", self.shifts, f"{len(self.scales)} numbers, like scales")
+        check(bool(np.isfinite(self.scales + self.shifts).all()), "scales", self.scales, "finite, and shifts too")
+        must = "zero or more: a negative scale would turn evidence for a class into evidence against it"
+        check(min(self.scales) >= 0, "scales", self.scales, must)
+
+    @torch.no_grad()
+    def __call__(self, probabilities: Tensor) -> Tensor:
+        values = _as_double(probabilities, len(self.scales))
+        scales, shifts = values.new_tensor(self.scales), values.new_tensor(self.shifts)
+        result = torch.softmax(values.clamp_min(TINY).log() * scales + shifts, -1)
+        return result.to(as_floats(probabilities, "probabilities").dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "vector", "scales": list(self.scales), "shifts": list(self.shifts)}
+
+
+@dataclass(frozen=True)
+class Isotonic:
+    """One isotonic regression per class, normalized to sum to one (Zadrozny & Elkan 2002). It may change predictions.
+
+    Each class is a piecewise linear function through the points (inputs, outputs). Outputs are at least `floor`, which
+    the fit sets to 1/(rows + 2), Laplace's rule for an event not seen in that many rows: no class becomes impossible.
+    """
+
+    inputs: tuple[tuple[float, ...], ...]
+    outputs: tuple[tuple[float, ...], ...]
+    floor: float
+
+    def __post_init__(self) -> None:
+        same = [len(x) for x in self.inputs] == [len(y) for y in self.outputs]
+        check(len(self.inputs) >= 2 and same, "outputs", self.outputs, "for each class as many numbers as inputs")
+        rising = all(bool((np.diff(line) >= 0).all()) for line in (*self.inputs, *self.outputs))
+        check(rising and all(self.inputs), "inputs", self.inputs, "at least one number for each class, in rising order")
+        check(0 < self.floor <= 0.5, "floor", self.floor, "above 0 and at most .5")
+
+    @torch.no_grad()
+    def __call__(self, probabilities: Tensor) -> Tensor:
+        values = _as_double(probabilities, len(self.inputs)).cpu().numpy()
+        curves = zip(self.inputs, self.outputs, strict=True)
+        mapped = np.stack([np.interp(values[..., k], x, y) for k, (x, y) in enumerate(curves)], -1)
+        mapped = np.maximum(mapped, self.floor)
+        result = torch.from_numpy(mapped / mapped.sum(-1, keepdims=True))
+        return result.to(probabilities.device, as_floats(probabilities, "probabilities").dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        inputs, outputs = [list(x) for x in self.inputs], [list(y) for y in self.outputs]
+        return {"kind": "isotonic", "inputs": inputs, "outputs": outputs, "floor": self.floor}
+
+
+@dataclass(frozen=True)
+class MemberCalibrators:
+    """One calibrator per member: maps (members, ..., classes) to the same shape, to be averaged afterwards."""
+
+    members: tuple[Calibrator, ...]
+
+    def __call__(self, probabilities: Tensor) -> Tensor:
+        shape = tuple(probabilities.shape)
+        must = f"of shape ({len(self.members)}, rows, classes), the members that were calibrated"
+        check(len(shape) >= 2 and shape[0] == len(self.members), "probabilities", shape, must)
+        return torch.stack([calibrate(p) for calibrate, p in zip(self.members, probabilities, strict=True)])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "members", "members": [calibrator.to_dict() for calibrator in self.members]}
+
+
+def calibrator_from_dict(state: Mapping[str, Any]) -> Calibrator:
+    """The calibrator that `to_dict` described."""
+    try:
+        kind = state["kind"]
+        if kind == "temperature":
+            return Temperature(float(state["temperature"]))
+        if kind == "vector":
+            return VectorScaling(floats(state["scales"]), floats(state["shifts"]))
+        if kind == "isotonic":
+            inputs, outputs = (tuple(floats(line) for line in state[name]) for name in ("inputs", "outputs"))
+            return Isotonic(inputs, outputs, float(state["floor"]))
+        if kind == "members":
+            return MemberCalibrators(tuple(calibrator_from_dict(member) for member in state["members"]))
+    except (KeyError, TypeError) as error:
+        raise BadData(f"this is not a calibrator: {error!r}. Give what to_dict() returned.") from error
+    raise UnknownName("calibration", str(kind), ("temperature", "vector", "isotonic", "members"))
+
+
+def floats(values: Iterable[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _as_double(probabilities: Tensor, classes: int | None = None) -> Tensor:
+    values = as_floats(probabilities, "probabilities").double()
+    shape = tuple(values.shape)
+    valid = len(shape) >= 1 and shape[-1] == (classes or max(2, shape[-1]))
+    must = f"over the {classes} classes of the fit" if classes else "over 2 classes or more"
+    check(valid, "probabilities", shape, must)
+    return values
+
+
+def _keep_prediction(result: Tensor, predicted: Tensor) -> Tensor:
+    """Raise the predicted class by one float where rounding has made another class equal to it or larger."""
+    top = result.amax(-1, keepdim=True)
+    lost = result.argmax(-1, keepdim=True) != predicted
+    raised = torch.nextafter(top, torch.full_like(top, 2.0))
+    return result.scatter(-1, predicted, torch.where(lost, raised, result.gather(-1, predicted)))

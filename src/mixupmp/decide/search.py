@@ -1,0 +1,98 @@
+"""What a selection compares: ratios, alphas and training lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal
+
+from mixupmp.core.base_measures import Mixup
+from mixupmp.core.errors import check, whole
+from mixupmp.core.plan import Plan
+from mixupmp.decide.held_out import CRITERIA
+
+RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, inf)
+ALPHAS = (0.2, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The candidates, the rows they are compared on, and the budget.
+
+    Parameters
+    ----------
+    ratios, alphas : tuple of float
+        r = 0 and r = infinity are always added.
+    epochs : tuple of int or None
+        Training lengths to choose from, see `epoch_grid`. None: the recipe's own.
+    validation : float or int
+        The held-out share of the rows; a whole number from 2 is a number of folds.
+    criterion : {"nll", "brier", "error", "crps"}
+    calibrate : bool
+        Compare averaged probabilities after temperature scaling on the same held-out rows: the criterion then measures
+        what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). Classification only.
+    halving : bool
+        Successive halving over members; False: every candidate gets all of them.
+    standard_errors : float
+        How many standard errors of the difference a smaller r may be worse than the best candidate and still win.
+    """
+
+    ratios: tuple[float, ...] = RATIOS
+    alphas: tuple[float, ...] = ALPHAS
+    validation: float | int = 0.2
+    criterion: Literal["nll", "brier", "error", "crps"] = "nll"
+    halving: bool = True
+    standard_errors: float = 1.0
+    epochs: tuple[int, ...] | None = None
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
+        check(len(self.alphas) > 0 and all(0 < a < inf for a in self.alphas), "alphas", self.alphas, "positive numbers")
+        folds = isinstance(self.validation, int) and self.validation >= 2
+        must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
+        check(folds or 0 < self.validation < 1, "validation", self.validation, must)
+        check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
+        check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
+        counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))
+        check(counted, "epochs", self.epochs, "whole numbers, at least 1, or None for the recipe's own")
+
+    def candidates(self) -> list[Candidate]:
+        """r = 0 once (it has no alpha), then r = infinity and the others with every alpha."""
+        ratios = sorted({float(r) for r in self.ratios} - {0.0, inf})
+        return [Candidate(0.0)] + [Candidate(r, a) for r in (inf, *ratios) for a in self.alphas]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A ratio with its alpha (none at r = 0), and a training length (None: the recipe's)."""
+
+    ratio: float
+    alpha: float | None = None
+    epochs: int | None = None
+
+    def applied(self, plan: Plan) -> Plan:
+        """The plan with this ratio, Mixup with this alpha as base measure, and this training length."""
+        base = None if self.alpha is None or self.ratio == 0 else Mixup(self.alpha)
+        predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
+        recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
+        return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
+
+    def __str__(self) -> str:
+        alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
+        return f"r={self.ratio:g}{alpha}" + ("" if self.epochs is None else f", {self.epochs} epochs")
+
+
+def epoch_grid(longest: int, shortest: int = 1, factor: float = 2.0) -> tuple[int, ...]:
+    """Training lengths in geometric progression, down from `longest`.
+
+    >>> epoch_grid(100, 10)
+    (12, 25, 50, 100)
+    """
+    check(whole(shortest) and whole(longest, shortest), "longest", longest, "a whole number, at least `shortest`")
+    check(factor > 1, "factor", factor, "above one")
+    lengths, length = set(), float(longest)
+    while length >= shortest:
+        lengths.add(int(length))
+        length /= factor
+    return tuple(sorted(lengths))

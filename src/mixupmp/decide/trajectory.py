@@ -1,0 +1,57 @@
+"""What members predict after each of several training lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixupmp.core.plan import Plan
+from mixupmp.core.threads import cores, pinned_threads
+from mixupmp.train.engine import choose_engine
+from mixupmp.train.run import AllDiverged, Engine, fit
+from mixupmp.train.vectorized.engine import VectorizedFit, dealt
+
+
+def outputs_by_epochs(
+    plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor, engine: Engine = "auto"
+) -> dict[int, Tensor]:
+    """{epochs: (members, rows, outputs)} on raw inputs; lengths at which every member had diverged are left out.
+
+    At a constant learning rate a short training is the beginning of a long one, so vectorized members are trained once
+    and evaluated on the way. Other schedules depend on the length: every length is a training of its own, which in
+    geometric progression costs as much again as the longest.
+    """
+    longest = replace(plan, recipe=replace(plan.recipe, epochs=max(epochs)))
+    if engine == "auto":
+        engine = choose_engine(longest, len(members))  # type: ignore[assignment]
+    if len(epochs) > 1 and engine == "vectorized" and plan.recipe.schedule == "constant":
+        return _one_run(longest, members, epochs, inputs)
+    found = {}
+    for length in epochs:
+        try:
+            trained = fit(replace(plan, recipe=replace(plan.recipe, epochs=length)), engine=engine, members=members)
+        except AllDiverged:
+            continue
+        found[length] = trained.member_outputs(inputs).cpu()
+    return found
+
+
+def _one_run(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
+    training = VectorizedFit(plan, dealt(tuple(members), cores()))
+    threads = torch.get_num_threads()
+    found = {}
+    try:
+        with pinned_threads(plan.recipe.threads):
+            for length in sorted(epochs):
+                training.advance(length * training.steps_an_epoch - training.step)
+                sound = [m not in training.diverged_at for m in training.members]
+                if not any(sound):
+                    break
+                found[length] = training.outputs(plan.task.standardize(inputs))[torch.tensor(sound)]
+    finally:
+        training.close()
+        torch.set_num_threads(threads)  # the worker threads of a vectorized fit set the default for new threads
+    return found
