@@ -19,8 +19,8 @@ import pytest
 from small_files import write_idx_folder
 
 from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
+from mixupmp.core.files import replacing
 from mixupmp.data import cifar, idx, load
-from mixupmp.data.atomic import atomic_file
 from mixupmp.data.catalog import locate, roots
 from mixupmp.data.download import Remote, fetch, unpack
 
@@ -215,10 +215,10 @@ def test_archives_that_are_none_or_lack_a_file(tmp_path):
 
 def test_an_atomic_file_is_whole_or_as_before(tmp_path):
     path = tmp_path / "folder" / "file"
-    with atomic_file(path) as file:
+    with replacing(path) as file:
         file.write(b"first")
         assert not path.exists()
-    with pytest.raises(TypeError), atomic_file(path) as file:
+    with pytest.raises(TypeError), replacing(path) as file:
         file.writelines([b"second", "no bytes"])
     assert path.read_bytes() == b"first"
     assert names(path.parent) == ["file"]

@@ -16,8 +16,7 @@ import runs
 
 from mixupmp import Every
 from mixupmp.core.errors import BadRun
-from mixupmp.store.checkpoint import Checkpoints
-from mixupmp.store.folder import RunLocked
+from mixupmp.store.lock import RunLocked
 from mixupmp.train.run import RunChanged, RunFolder, fit
 
 
@@ -82,7 +81,7 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, undisturbed: d
     folder = tmp_path / "run"
     process = runs.start(folder)
     runs.wait_until_moving(process)
-    checkpoints = Checkpoints(folder / "checkpoints" / "000")
+    checkpoints = RunFolder(folder).checkpoints(0)
     while len(checkpoints.paths()) < 2:
         assert process.poll() is None
         time.sleep(0.01)
@@ -90,7 +89,7 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, undisturbed: d
     process.communicate()
     newest = checkpoints.paths()[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
-    (checkpoints.folder / f".{newest.name}.tmp").write_bytes(b"half")
+    (newest.parent / f".{newest.name}.tmp").write_bytes(b"half")
     go_on(folder, "cnn", "inline")
     assert runs.hashes(folder) == undisturbed["cnn"]
 
@@ -104,7 +103,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_resume(number: int, engine
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert f"mixupmp fit --resume {folder}" in errors
-    assert any(Checkpoints(entry).steps() for entry in (folder / "checkpoints").iterdir() if entry.is_dir())
+    assert any(RunFolder(folder).checkpoints(member).steps() for member in range(2))
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays_whole(
     folder = small_disk / "run"
     with pytest.raises(BadRun, match="No space left on device"):
         fit(runs.plan("cnn"), engine="inline", run=folder, every=Every(epochs=1))
-    assert Checkpoints(folder / "checkpoints" / "000").steps() or list((folder / "members").glob("*.safetensors"))
+    assert RunFolder(folder).checkpoints(0).steps() or list((folder / "members").glob("*.safetensors"))
     shutil.copytree(folder, tmp_path / "run")  # to a disk with room
     fit(runs.plan("cnn"), engine="inline", run=tmp_path / "run", resume=True)
     assert runs.hashes(tmp_path / "run") == undisturbed["cnn"]

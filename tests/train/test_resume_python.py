@@ -25,7 +25,7 @@ from mixupmp.core.methods import (
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.networks import CNN, MLP, WideResNet
-from mixupmp.store.checkpoint import Checkpoints
+from mixupmp.store.folder import RunFolder
 from mixupmp.train.member import Interrupted, MemberFit
 from mixupmp.train.plans import plan_for
 from small_data import small_images, small_table
@@ -127,8 +127,8 @@ def test_states_pass_through_files(name: str, tmp_path: Path) -> None:
     keep, fit = Keep(), MemberFit(plan, 0)
     fit.run(keep)
     for step, state in enumerate(keep.states, 1):
-        Checkpoints(tmp_path).write(step, *state)
-    read = Checkpoints(tmp_path).read(len(keep.states) - 1)
+        RunFolder(tmp_path).checkpoints(0).write(step, *state)
+    read = RunFolder(tmp_path).checkpoints(0).read(len(keep.states) - 1)
     assert read is not None
     resumed = MemberFit(plan, 0)
     resumed.restore(*read)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
-from mixupmp.data.atomic import atomic_file
+from mixupmp.core.files import replacing
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte, not for the whole file
@@ -60,7 +60,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
 def _fetch_one(address: str, md5: str, target: Path) -> None:
     digest = hashlib.md5(usedforsecurity=False)
     # A published address is opened here, never one that came with data.
-    with urllib.request.urlopen(address, timeout=TIMEOUT) as response, atomic_file(target) as file:
+    with urllib.request.urlopen(address, timeout=TIMEOUT) as response, replacing(target) as file:
         length = int(response.headers.get("Content-Length") or 0)
         received = 0
         with _progress(target.name, length) as advance:
@@ -87,7 +87,7 @@ def unpack(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
                 name = PurePosixPath(member.name).name
                 content = tar.extractfile(member) if member.isreg() and name in wanted else None
                 if content is not None:
-                    with atomic_file(folder / name) as file:
+                    with replacing(folder / name) as file:
                         shutil.copyfileobj(content, file, BLOCK)
                     wanted.discard(name)
     except (tarfile.TarError, EOFError, OSError) as error:

@@ -21,7 +21,7 @@ import torch
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.paper.members import Cache, Piece
-from mixupmp.store.folder import RunLocked
+from mixupmp.store.lock import RunLocked
 from mixupmp.train.run import Every, FitInterrupted, fit
 
 EVERY = Every(seconds=30.0)

@@ -1,79 +1,83 @@
-"""Where a member's fit leaves its state, so that a kill at any moment loses minutes and never a bit.
+"""Checkpoints of a member that is being trained: a kill at any moment loses minutes of work and never a bit.
 
-A checkpoint is one safetensors file, `<step>-<hash>.safetensors`: written whole or not at all, and checked against
-the hash in its own name when it is read, because a flipped bit loads silently from every tensor format. The last two
-are kept, so that there is always one to fall back on.
+A checkpoint is one safetensors file, ``<step>-<hash>.safetensors``. It is written atomically and compared with the
+hash in its name when it is read, because a flipped bit loads silently from every tensor format. The newest two are
+kept, so that there is one to fall back on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
-from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.files import sha256, write_atomically
+from mixupmp.core.errors import BadRun
+from mixupmp.core.files import Directory
+from mixupmp.store.tensors import parse_tensors
 
 KEPT = 2
-_HASH = 16  # hex digits of SHA-256 in the name
+_NAME = re.compile(r"(\d{12})-([0-9a-f]{16})\.safetensors")
 
 
 class Checkpoints:
-    """The checkpoints of one member."""
+    """Checkpoints of one member, in a subdirectory of its run's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, run: Directory, name: str) -> None:
+        self.run, self.name = run, name
 
-    def write(self, step: int, tensors: dict[str, Tensor], text: dict[str, str]) -> Path:
-        """Write a checkpoint, then remove all but the last two."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def write(self, step: int, tensors: dict[str, Tensor], text: dict[str, str]) -> None:
+        """Write a checkpoint, then remove all but the newest two."""
         content = save(tensors, text)
-        path = self.folder / f"{step:012d}-{hashlib.sha256(content).hexdigest()[:_HASH]}.safetensors"
-        write_atomically(path, content)
-        for other in self.paths():
-            if _step(other) == step and other != path:  # of the same step: damaged, or of a fit that was begun again
-                other.unlink()
-        for old in self.paths()[:-KEPT]:
-            old.unlink()
-        return path
+        name = f"{step:012d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+        self.run.write(f"{self.name}/{name}", content)
+        names = self._names()
+        # Another one of the same step is damaged, or of a fit that was started again.
+        same = [other for other in names if _step(other) == step and other != name]
+        self._remove(same + [other for other in names if other not in same][:-KEPT])
 
     def forget_after(self, step: int) -> None:
-        """Remove those of later steps: the fit goes on from this one."""
-        for path in self.paths():
-            if _step(path) > step:
-                path.unlink()
+        """Remove the checkpoints of later steps: the fit continues from this one."""
+        self._remove([name for name in self._names() if _step(name) > step])
 
     def paths(self) -> list[Path]:
-        """The checkpoints there are, oldest first, whole or not."""
-        return sorted(self.folder.glob("*-*.safetensors")) if self.folder.is_dir() else []
+        """All checkpoints, oldest first, damaged ones too."""
+        return [self.run.path / self.name / name for name in self._names()]
 
     def steps(self) -> list[int]:
-        """The steps of the whole checkpoints, oldest first."""
-        return [_step(path) for path in self.paths() if _whole(path)]
+        """Steps of the undamaged checkpoints, oldest first."""
+        return [_step(name) for name in self._names() if self._content(name) is not None]
 
     def read(self, step: int | None = None) -> tuple[dict[str, Tensor], dict[str, str]] | None:
-        """The newest whole checkpoint (or that of this step), or None. A damaged one is passed over."""
-        for path in reversed(self.paths()):
-            if step is not None and _step(path) != step:
+        """Tensors and text of the newest checkpoint, or of the one at `step`. Damaged ones are skipped."""
+        for name in reversed(self._names()):
+            if step is not None and _step(name) != step:
                 continue
-            if _whole(path):
-                with safe_open(path, "pt") as file:
-                    return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+            content = self._content(name)
+            if content is not None:
+                try:
+                    return parse_tensors(content, self.run.path / self.name / name)
+                except BadRun:  # not written by us, though its name has the right hash
+                    continue
         return None
 
     def remove(self) -> None:
         """Remove them all: the member is finished."""
-        if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                path.unlink()
-            self.folder.rmdir()
+        self.run.remove_directory(self.name)
+
+    def _names(self) -> list[str]:
+        return [name for name in self.run.entries(self.name) if _NAME.fullmatch(name)]
+
+    def _content(self, name: str) -> bytes | None:
+        content = self.run.read(f"{self.name}/{name}")
+        return content if hashlib.sha256(content).hexdigest().startswith(name[13:29]) else None
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            self.run.remove(f"{self.name}/{name}")
 
 
-def _step(path: Path) -> int:
-    return int(path.name.split("-")[0])
-
-
-def _whole(path: Path) -> bool:
-    return sha256(path)[:_HASH] == path.stem.split("-")[1]
+def _step(name: str) -> int:
+    return int(name[:12])

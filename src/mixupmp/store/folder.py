@@ -1,48 +1,47 @@
-"""A run on disk: complete, self-describing, and safe to come back to.
+"""A run on disk: complete, self-describing, and safe to continue.
 
 run/
   config.json              the plan in full, and what made it (versions, machine, command)
-  members/000.safetensors  a finished network's weights
-  members/000.json         how its fit ended, its history, and the hash of its weights
-  checkpoints/000/         the last two states of a network that is not finished
+  members/000.safetensors  weights of a finished member
+  members/000.json         summary of its fit: steps, history, and the SHA-256 of its weights
+  checkpoints/000/         the newest two states of a member in training
+  checkpoints/000.lock     held by the process that trains it
   posterior.safetensors    what a Laplace posterior has beyond its network
-  metrics.jsonl            the histories of all members, a line for each epoch
-  evaluations.jsonl        what the posterior was found to be worth, a line for each evaluation
-  README.md                the model card: all of this in words
+  metrics.jsonl            histories of all members, a line for each epoch
+  evaluations.jsonl        metrics of the posterior, a line for each evaluation
+  evaluation.safetensors   predictions on the test rows, for reports
+  README.md                the model card
   manifest.json            SHA-256 of every file of a finished run
-  lock                     held by the process that works on it
+  manifest.sig             optional signature of the manifest
+  lock                     held by the process that works on the run
 """
 
 from __future__ import annotations
 
 import dataclasses
-import errno
-import fcntl
+import hashlib
 import json
 import os
-import shutil
-import socket
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun, MixupMPError
-from mixupmp.core.files import read_json, sha256, write_atomically, write_json
+from mixupmp.core.errors import BadRun, MixupMPError, number, whole
+from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
 from mixupmp.core.posterior import Posterior, Summary
 from mixupmp.store.card import model_card
 from mixupmp.store.checkpoint import Checkpoints
-from mixupmp.store.manifest import add_to_manifest, write_manifest
+from mixupmp.store.lock import SOFT, locked
+from mixupmp.store.manifest import update, write_manifest
+from mixupmp.store.tensors import parse_tensors
 
 FORMAT = 1
-
-
-class RunLocked(MixupMPError):
-    """Another process works on this run."""
+EVALUATION = "evaluation.safetensors"
 
 
 class RunChanged(MixupMPError):
@@ -50,133 +49,181 @@ class RunChanged(MixupMPError):
 
 
 class RunFolder:
-    """The files of one run."""
+    """The files of one run.
+
+    Parameters
+    ----------
+    settings : what the command line made the plan from, so that `mixupmp fit --resume` can make it again.
+    """
 
     def __init__(self, path: str | Path, settings: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self.settings = settings  # what the plan was made from, where that can be said: a resume makes it again
+        self.files = Directory(self.path)
+        self.settings = settings
 
     @property
     def config_path(self) -> Path:
         return self.path / "config.json"
 
+    def is_started(self) -> bool:
+        """Whether there is a configuration to resume from."""
+        return self.files.exists("config.json")
+
+    def is_unused(self) -> bool:
+        """Whether the folder is missing, empty, or has only what a kill before config.json was written left."""
+        return not self._foreign()
+
     def config(self) -> dict[str, Any]:
-        """What is written down of this run."""
-        return checked_config(read_json(self.config_path), self.path)
+        """Content of config.json."""
+        if self.path.is_dir() and not self.is_started() and self.is_unused():
+            raise BadRun(f"{self.path} holds no run yet: start one there, with mixupmp fit --out {self.path}")
+        return checked_config(self.files.json("config.json"), self.path)
 
     def create(self, config: dict[str, Any]) -> None:
-        """Make the folder and write its configuration; an existing run is never written over."""
-        if self.config_path.exists():
+        """Make the folder and write its configuration; an existing run is never overwritten."""
+        if self.path.is_dir() and self.is_started():
             raise BadRun(f"{self.path} holds a run already: resume it, or choose another folder.")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            left = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else ["a file"]
-            if set(left) != {"lock"}:
-                raise BadRun(f"{self.path} is not empty ({', '.join(left[:3])}): choose another folder.")
-        (self.path / "members").mkdir(parents=True, exist_ok=True)
+        if foreign := self._foreign():
+            raise BadRun(f"{self.path} is not empty ({', '.join(foreign[:3])}): choose another folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.files.remove_temporary()
         settings = {} if self.settings is None else {"settings": self.settings}
-        write_json(self.config_path, {"format": FORMAT, **config, **settings})
+        self.files.write_json("config.json", {"format": FORMAT, **config, **settings})
+
+    def _foreign(self) -> list[str]:
+        if self.path.exists() and not self.path.is_dir():
+            return ["a file"]
+        found = [
+            name
+            for name in self.files.entries()
+            if name not in ("lock", SOFT.format("lock")) and not TEMPORARY.fullmatch(name)
+        ]
+        return [] if found == ["members"] and not self.files.entries("members") else found
 
     def checkpoints(self, member: int) -> Checkpoints:
-        return Checkpoints(self.path / "checkpoints" / f"{member:03d}")
+        return Checkpoints(self.files, f"checkpoints/{member:03d}")
 
     def finish_member(self, summary: Summary, weights: dict[str, Tensor]) -> None:
-        """Keep a finished member, and let go of its checkpoints. One that diverged leaves its story and no weights."""
+        """Keep a finished member and remove its checkpoints. One that diverged has a summary and no weights."""
+        name = f"members/{summary.member:03d}"
         record: dict[str, Any] = {**dataclasses.asdict(summary), "sha256": None}
-        members = self.path / "members"
-        members.mkdir(parents=True, exist_ok=True)
         if summary.diverged_at is None:
-            path = members / f"{summary.member:03d}.safetensors"
-            write_atomically(path, save(weights))
-            record["sha256"] = sha256(path)
-        write_json(members / f"{summary.member:03d}.json", record)
+            content = save(weights)
+            self.files.write(f"{name}.safetensors", content)
+            record["sha256"] = hashlib.sha256(content).hexdigest()
+        self.files.write_json(f"{name}.json", record)
         self.checkpoints(summary.member).remove()
 
     def summary(self, member: int) -> Summary | None:
-        """How this member ended, or None while it has not."""
-        path = self.path / "members" / f"{member:03d}.json"
-        if not path.exists():
-            return None
-        record = read_json(path)
-        record.pop("sha256")
-        return Summary(**record)
+        """How this member's fit ended, or None while it has not."""
+        return self._record(member)[0] if self.files.exists(f"members/{member:03d}.json") else None
 
     def weights(self, member: int) -> dict[str, Tensor]:
-        """A finished member's weights, checked against its hash."""
-        path = self.path / "members" / f"{member:03d}.safetensors"
-        expected = read_json(path.with_suffix(".json"))["sha256"]
-        if not path.exists():
-            raise BadRun(f"{path} is missing.")
-        if sha256(path) != expected:
-            raise BadRun(f"{path} is damaged: its SHA-256 is not the one written down. Restore it, or fit it again.")
-        return load(path.read_bytes())
+        """Weights of a finished member, compared with their hash."""
+        name = f"members/{member:03d}.safetensors"
+        content = self.files.read(name)
+        if hashlib.sha256(content).hexdigest() != self._record(member)[1]:
+            raise BadRun(
+                f"{self.path / name} is damaged: its SHA-256 is not the recorded one. Restore it, or fit it again."
+            )
+        return parse_tensors(content, self.path / name)[0]
+
+    def _record(self, member: int) -> tuple[Summary, str | None]:
+        name = f"members/{member:03d}.json"
+        return parse_member(self.files.json(name), self.path / name)
 
     def finish_posterior(self, summaries: list[Summary], posterior: Posterior) -> None:
-        """Write the metrics of all members, what the posterior adds to them, and the manifest that seals the run."""
+        """Write the histories of all members, the posterior's own tensors, the card and the manifest."""
         if tensors := posterior.tensors():
-            write_atomically(self.path / "posterior.safetensors", save({k: v.contiguous() for k, v in tensors.items()}))
+            self.files.write("posterior.safetensors", save({k: v.contiguous() for k, v in tensors.items()}))
         lines = [json.dumps(record) for summary in summaries for record in summary.history]
-        write_atomically(self.path / "metrics.jsonl", ("\n".join(lines) + "\n").encode() if lines else b"")
-        checkpoints = self.path / "checkpoints"
-        if not any(entry.is_dir() for entry in checkpoints.glob("*")):  # of members that are still to be finished
-            shutil.rmtree(checkpoints, ignore_errors=True)
-        self._write_card()
+        self.files.write("metrics.jsonl", "".join(f"{line}\n" for line in lines).encode())
+        if self.files.exists(EVALUATION):  # of other members, or never sealed
+            self.files.remove(EVALUATION)
+        for subdirectory in ("", "members"):
+            self.files.remove_temporary(subdirectory)
+        if not any((self.path / "checkpoints" / name).is_dir() for name in self.files.entries("checkpoints")):
+            self.files.remove_directory("checkpoints")  # only locks are left: no member is in training
+        self.files.write("README.md", self._card(self.evaluations()))
         write_manifest(self.path)
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """What the posterior was found to be worth: {"on": which rows, "metrics": {name: value}}."""
-        path = self.path / "evaluations.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        """Metrics of the posterior, as {"on": which rows, "metrics": {name: value}}."""
+        name = "evaluations.jsonl"
+        if not self.files.exists(name):
+            return []
+        lines = self.files.read(name, JSON_LIMIT).splitlines()
+        found = [parse_json(line, self.path / name) for line in lines]
+        for evaluation in found:
+            metrics = evaluation.get("metrics") if isinstance(evaluation, dict) else None
+            if not isinstance(metrics, dict) or not isinstance(evaluation.get("on"), str) or not _numbers(metrics):
+                raise BadRun(f"{self.path / name} is damaged: each line must hold 'on' and numbers in 'metrics'.")
+        return found
 
     def add_evaluation(self, on: str, metrics: Mapping[str, float | None]) -> None:
-        """Keep an evaluation with a finished run and show it on the card; one on the same rows gives way to it."""
+        """Add an evaluation to a finished run and its card; an earlier one on the same rows is replaced."""
         kept = [evaluation for evaluation in self.evaluations() if evaluation["on"] != on]
-        lines = [json.dumps(evaluation) for evaluation in [*kept, {"on": on, "metrics": dict(metrics)}]]
-        write_atomically(self.path / "evaluations.jsonl", ("\n".join(lines) + "\n").encode())
-        self._write_card()
-        add_to_manifest(self.path, ("evaluations.jsonl", "README.md"))
+        kept.append({"on": on, "metrics": dict(metrics)})
+        lines = "".join(f"{json.dumps(evaluation)}\n" for evaluation in kept)
+        update(self.path, {"evaluations.jsonl": lines.encode(), "README.md": self._card(kept)})
 
-    def _write_card(self) -> None:
-        numbers = sorted(int(path.stem) for path in (self.path / "members").glob("*.json"))
-        stories = [story for number in numbers if (story := self.summary(number)) is not None]
-        card = model_card(self.config(), stories, self.evaluations())
-        write_atomically(self.path / "README.md", card.encode())
+    def _card(self, evaluations: list[dict[str, Any]]) -> bytes:
+        members = [name.removesuffix(".json") for name in self.files.entries("members") if name.endswith(".json")]
+        summaries = [self._record(int(name))[0] for name in sorted(members, key=int)]
+        return model_card(self.config(), summaries, evaluations).encode()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run. The lock is the kernel's, so it goes with the process: a stale one cannot be left behind."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise RunLocked(f"{self.path} is in use by {holder}. Wait for it, or choose another folder.") from None
-            file.seek(0)
-            file.truncate()
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the run; `RunLocked` where another process does."""
+        return locked(self.files, "lock")
 
-    @contextmanager
-    def member_locked(self, member: int) -> Iterator[None]:
-        """Wait for, and hold, one member of the run: two processes never write its checkpoints at once."""
-        path = self.path / "checkpoints" / f"{member:03d}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def member_locked(
+        self, member: int, timeout: float | None = None, on_wait: Callable[[str], None] | None = None
+    ) -> AbstractContextManager[None]:
+        """Wait for, and hold, one member: two processes never write its checkpoints at once.
+
+        `on_wait` is called with a description of the other process if the wait takes longer than a second.
+        """
+        return locked(self.files, f"checkpoints/{member:03d}.lock", timeout, on_wait)
+
+
+def parse_member(record: Any, path: Path) -> tuple[Summary, str | None]:
+    """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
+    fields = {field.name for field in dataclasses.fields(Summary)}
+    if not isinstance(record, dict) or record.keys() != fields | {"sha256"}:
+        raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")
+    values = dict(record)
+    digest = values.pop("sha256")
+    history = values["history"]
+    counts = [values[name] for name in ("member", "steps", "epochs")]
+    right = (
+        all(whole(value, 0) for value in counts)
+        and number(values["seconds"])
+        and (values["training_accuracy"] is None or number(values["training_accuracy"]))
+        and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
+        and (digest is None or isinstance(digest, str))
+        and isinstance(history, list)
+        and all(isinstance(entry, dict) and whole(entry.get("epoch"), 0) and _numbers(entry) for entry in history)
+    )
+    if not right:
+        raise BadRun(f"{path} is damaged: a value has the wrong type. Restore it from a copy, or fit it again.")
+    return Summary(**values), digest
+
+
+def _numbers(values: Mapping[str, object]) -> bool:
+    return all(value is None or number(value) for value in values.values())
 
 
 def checked_config(config: Any, folder: Path) -> dict[str, Any]:
-    """A run's configuration, if it is one that this version reads."""
+    """Check that the content of a config.json is one that this version reads."""
+    path = folder / "config.json"
     version = config.get("format") if isinstance(config, dict) else None
     if not isinstance(version, int):
-        raise BadRun(f"{folder / 'config.json'} names no format: this is not a run folder of mixupmp.")
+        raise BadRun(f"{path} names no format: this is not a run folder of mixupmp.")
     if version > FORMAT:
         raise BadRun(f"{folder} has format {version}, this version reads up to {FORMAT}: upgrade mixupmp.")
+    for key in ("plan", "settings", "machine"):
+        if key in config and not isinstance(config[key], dict):
+            raise BadRun(f"{path} is damaged: {key!r} must be an object, got a {type(config[key]).__name__}.")
     return dict(config)
 
 

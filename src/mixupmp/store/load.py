@@ -28,7 +28,7 @@ from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
 from mixupmp.networks import CNN, MLP, Network, ResNet18, WideResNet
-from mixupmp.store.folder import RunFolder, check_writable, checked_config
+from mixupmp.store.folder import RunFolder, check_writable, checked_config, parse_member
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.tensors import read_tensors
 
@@ -202,9 +202,7 @@ def _stories(sealed: Sealed) -> list[Summary]:
     stories = []
     for name in sealed.names(r"members/\d{3,6}\.json"):
         with _telling(sealed.path / name):
-            record = sealed.json(name)
-            record.pop("sha256")
-            story = Summary(**record)
+            story, _ = parse_member(sealed.json(name), sealed.path / name)
             check(story.member == int(Path(name).stem), "member", story.member, "the number in the file's name")
             stories.append(replace(story, history=list(story.history)))
     return stories

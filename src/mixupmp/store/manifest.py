@@ -1,8 +1,8 @@
-"""The seal of a folder: the SHA-256 of every file in it, and reading that trusts nothing else.
+"""The manifest of a folder: the SHA-256 of every file in it, and reading that trusts nothing else.
 
-`write_manifest` seals a folder. `Sealed` reads one that may come from anywhere: it looks at names, kinds and sizes
-before it reads, follows no link, leaves no room for a file that the manifest does not name, and hands out only bytes
-whose hash it has checked itself.
+`write_manifest` seals a folder, `update` changes files of a sealed one. `Sealed` reads a folder that may come from
+anybody: it checks names, kinds and sizes before it reads, follows no link, allows no file that the manifest does not
+name, and returns only content whose hash it has checked.
 """
 
 from __future__ import annotations
@@ -10,117 +10,119 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from mixupmp.core.errors import BadRun
-from mixupmp.core.files import JSON_LIMIT, parse_json, read_json, sha256, write_json
+from mixupmp.core.files import JSON_LIMIT, Directory, parse_json
 
 MANIFEST = "manifest.json"
-OUTSIDE = frozenset(("lock", MANIFEST))  # a lock has no lasting content, and a manifest cannot hold its own hash
+SIGNATURE = "manifest.sig"
+OUTSIDE = frozenset(("lock", MANIFEST, SIGNATURE))  # a lock has no lasting content; the others cannot hold themselves
 FILES_LIMIT = 100_000
-# What a folder may hold beside its weights, whose size the network tells: so that a hostile one is refused in a second.
+# Bytes that a folder may hold beside its weights, whose size the network determines: a hostile one is refused quickly.
 OTHERS_LIMIT = 256 * 2**20
+_PENDING = ".manifest.pending.json"  # the manifest that comes into force when an update is complete
 
 
 def write_manifest(folder: Path) -> None:
-    """Seal a folder: write down the SHA-256 of every file that belongs to it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and _belongs(path.relative_to(folder)))
-    write_json(folder / MANIFEST, {path.relative_to(folder).as_posix(): sha256(path) for path in files})
+    """Seal a folder: write the SHA-256 of every file that belongs to it."""
+    directory = Directory(folder)
+    names = [path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()]
+    hashes = {name.as_posix(): directory.sha256(name.as_posix()) for name in sorted(names) if _belongs(name)}
+    directory.write_json(MANIFEST, hashes)
+    if directory.exists(_PENDING):
+        directory.remove(_PENDING)
 
 
-def add_to_manifest(folder: Path, names: Iterable[str]) -> None:
-    """Write down these files alone. The other hashes stay, so damage that came since is not sealed in with them."""
-    known = read_json(folder / MANIFEST)
-    added = {name: sha256(folder / name) for name in names}
-    write_json(folder / MANIFEST, dict(sorted((known | added).items())))
+def update(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files of a sealed folder and seal them, as one step.
+
+    The hashes of all other files stay, so damage to them is not sealed in. After a kill at any moment the folder can
+    be read: `Sealed` accepts each of these files in its old state and in its new one.
+    """
+    directory = Directory(folder)
+    if directory.exists(SIGNATURE):
+        raise BadRun(f"{folder} is signed, so it cannot be changed: remove {SIGNATURE}, and sign it again afterwards.")
+    hashes = Sealed(folder).hashes | {name: hashlib.sha256(new).hexdigest() for name, new in contents.items()}
+    directory.write_json(_PENDING, dict(sorted(hashes.items())))
+    for name, new in contents.items():
+        directory.write(name, new)
+    directory.rename(_PENDING, MANIFEST)
 
 
-class Sealed:
-    """A sealed folder from anywhere, read with suspicion."""
+class Sealed(Directory):
+    """A sealed folder that may come from anybody.
 
-    def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder)
+    Parameters
+    ----------
+    authenticate : called with the folder and the content of its manifest; raises where the signature is not right.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], authenticate: Callable[[Directory, bytes], None] | None = None
+    ) -> None:
+        super().__init__(path)
         if not self.path.is_dir():
             raise BadRun(f"{self.path} is not a folder: give one that holds a finished run or a saved posterior.")
-        self.hashes = self._manifest()
+        self.hashes = self._read_manifest(authenticate)
         self._unread = set(self.hashes)
         for name in self.hashes:
-            self._check_file(name)
-        self._check_strangers()
+            if not self.exists(name):
+                raise BadRun(
+                    f"{self.path / name} is missing: the manifest names it. Restore it from a copy, or fit it again: "
+                    f"mixupmp fit --resume {self.path}"
+                )
+        self._check_unnamed()
 
     def names(self, pattern: str) -> list[str]:
-        """The files whose whole name matches this pattern, in order."""
+        """Files whose whole name matches this regular expression, sorted."""
         return sorted(name for name in self.hashes if re.fullmatch(pattern, name))
 
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return (self.path / name).lstat().st_size
-
-    def read(self, name: str, limit: int = JSON_LIMIT) -> bytes:
-        """The content of a file, which is that of the manifest."""
+    def read(self, name: str, limit: int | None = JSON_LIMIT) -> bytes:
+        """Content of a file, compared with its hash in the manifest."""
         if name not in self.hashes:
             raise BadRun(f"{self.path / name} is not in the manifest: the run is incomplete. Fit or copy it again.")
-        if self.size(name) > limit:
-            raise BadRun(f"{self.path / name} has {self.size(name)} bytes, more than the {limit} that it can need.")
-        content = (self.path / name).read_bytes()
+        content = super().read(name, limit)
         self._compare(name, hashlib.sha256(content).hexdigest())
         return content
 
-    def json(self, name: str) -> Any:
-        """The content of a JSON file."""
-        return parse_json(self.read(name), self.path / name)
-
-    def check_rest(self) -> None:
-        """Check the hashes of the files that were not read."""
-        total = sum(self.size(name) for name in self._unread)
-        if total > OTHERS_LIMIT:
-            largest = max(self._unread, key=self.size)
-            raise BadRun(f"{self.path} holds {total} bytes beside its weights, most in {largest}: too many to trust.")
-        for name in sorted(self._unread):
-            self._compare(name, sha256(self.path / name))
+    def check_rest(self, limit: int | None = OTHERS_LIMIT) -> None:
+        """Compare the files that were not read with their hashes; they may have at most `limit` bytes in total."""
+        sizes = {name: self.size(name) for name in self._unread}
+        if limit is not None and sum(sizes.values()) > limit:
+            largest = max(sizes, key=sizes.__getitem__)
+            raise BadRun(
+                f"{self.path} holds {sum(sizes.values())} bytes beside its weights, most in {largest}: "
+                "too many to trust."
+            )
+        for name in sorted(sizes):
+            self._compare(name, self.sha256(name))
 
     def _compare(self, name: str, found: str) -> None:
         if found != self.hashes[name]:
             raise BadRun(f"{self.path / name} is damaged: its SHA-256 is not that of the manifest. Restore it.")
         self._unread.discard(name)
 
-    def _manifest(self) -> dict[str, str]:
-        path = self.path / MANIFEST
-        if not path.exists():
+    def _read_manifest(self, authenticate: Callable[[Directory, bytes], None] | None) -> dict[str, str]:
+        if not self.exists(MANIFEST):
             raise BadRun(
                 f"{self.path} has no {MANIFEST}: it is not a finished run or a saved posterior. "
                 f"If its fit was stopped, go on with: mixupmp fit --resume {self.path}"
             )
-        self._check_file(MANIFEST)
-        hashes = read_json(path)
-        if not isinstance(hashes, dict) or len(hashes) > FILES_LIMIT:
-            raise BadRun(f"{path} is not a manifest: it must map file names to hashes.")
-        for name, value in hashes.items():
-            if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
-                raise BadRun(f"{path}: the hash of {name!r} is not a SHA-256 of 64 lower-case digits.")
-            if not _inside(name):
-                raise BadRun(f"{path} names {name!r}, which is not a plain path inside the folder: refused.")
+        content = super().read(MANIFEST, JSON_LIMIT)
+        hashes = _parsed(content, self.path / MANIFEST)
+        if authenticate is not None:
+            authenticate(self, content)
+        elif self.exists(_PENDING):  # an update was interrupted: each of its files has its old content, or its new
+            new = _parsed(super().read(_PENDING, JSON_LIMIT), self.path / _PENDING)
+            changed = [name for name, value in new.items() if hashes.get(name) != value and self.exists(name)]
+            if sum(map(self.size, changed)) <= OTHERS_LIMIT:
+                hashes |= {name: new[name] for name in changed if self.sha256(name) == new[name]}
         return hashes
 
-    def _check_file(self, name: str) -> None:
-        place = self.path
-        for part in PurePosixPath(name).parts:
-            place = place / part
-            try:
-                mode = place.lstat().st_mode
-            except FileNotFoundError:
-                raise BadRun(f"{self.path / name} is missing: the manifest names it. Restore it.") from None
-            except OSError as error:
-                raise BadRun(f"{self.path / name} cannot be reached: {error.strerror}.") from None
-            if stat.S_ISLNK(mode):
-                raise BadRun(f"{place} is a link, which is not followed: copy what it points to.")
-        if not stat.S_ISREG(mode):
-            raise BadRun(f"{place} is not a plain file.")
-
-    def _check_strangers(self) -> None:
+    def _check_unnamed(self) -> None:
         seen = 0
         for folder, folders, files in os.walk(self.path):  # which follows no links
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
@@ -131,12 +133,24 @@ class Sealed:
                     raise BadRun(f"{self.path / name} is not in the manifest: remove it, or fit or copy the run again.")
 
 
+def _parsed(content: bytes, path: Path) -> dict[str, str]:
+    hashes: Any = parse_json(content, path)
+    if not isinstance(hashes, dict) or len(hashes) > FILES_LIMIT:
+        raise BadRun(f"{path} is not a manifest: it must map file names to hashes.")
+    for name, value in hashes.items():
+        if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+            raise BadRun(f"{path}: the hash of {name!r} is not a SHA-256 of 64 lower-case digits.")
+        if not _is_inside(name):
+            raise BadRun(f"{path} names {name!r}, which is not a plain path inside the folder: refused.")
+    return hashes
+
+
 def _belongs(name: Path) -> bool:
-    # Hidden files are what file managers and interrupted writes leave; none is ever read. Checkpoints are for resuming.
+    # Hidden files are what file managers and interrupted writes leave; none is read. Checkpoints are for resuming.
     return name.as_posix() not in OUTSIDE and name.parts[0] != "checkpoints" and not name.name.startswith(".")
 
 
-def _inside(name: str) -> bool:
+def _is_inside(name: str) -> bool:
     parts = name.split("/")
     plain = all(part not in ("", ".", "..") and part.isprintable() for part in parts)
     return plain and "\\" not in name and ":" not in name and len(name) < 1000

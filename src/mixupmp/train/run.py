@@ -86,8 +86,8 @@ def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
 def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
     """Start the run's folder, or check that it can be gone on with."""
     description = {"plan": plan.describe(), "arithmetic": _arithmetic(engine)}
-    if not folder.config_path.exists():
-        if resume and any(entry.name != "lock" for entry in folder.path.iterdir()):
+    if not folder.is_started():
+        if resume and not folder.is_unused():
             raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
         folder.create(description | {"machine": _machine(), "command": sys.argv})
         return

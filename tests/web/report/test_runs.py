@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from mixupmp import Posterior, Recipe, deep_ensemble, plan_for
 from mixupmp.core.errors import BadRun
 from mixupmp.core.rows import Dataset
+from mixupmp.store.folder import EVALUATION
 from mixupmp.store.load import load
+from mixupmp.store.manifest import write_manifest
 from mixupmp.train.run import fit
 from mixupmp.web.report import evaluate, keep_evaluation, read_run, report_fits
-from mixupmp.web.report.evaluation import DATA, RECORD
+from mixupmp.web.report.evaluation import keep
 
 from .answers import picture_dataset
 
@@ -65,20 +72,85 @@ def test_other_test_rows_or_more_shifts_are_worked_out_again(run: tuple[Path, Po
     assert read_run(folder, never("shifts are kept"), shifts=[("contrast", 5)]).evaluation.shifts
 
 
-@pytest.mark.parametrize("damage", ["flip", "remove", "other members"])
-def test_what_was_kept_is_trusted_only_where_it_is_whole(run: tuple[Path, Posterior, Dataset], damage: str) -> None:
+@pytest.mark.parametrize("damage", ["flip", "remove"])
+def test_a_damaged_evaluation_is_refused_by_name(run: tuple[Path, Posterior, Dataset], damage: str) -> None:
     folder, _, dataset = run
-    whole = read_run(folder, dataset).evaluation
+    read_run(folder, dataset)
     if damage == "flip":
-        content = bytearray((folder / DATA).read_bytes())
+        content = bytearray((folder / EVALUATION).read_bytes())
         content[-3] ^= 1
-        (folder / DATA).write_bytes(bytes(content))
-    elif damage == "remove":
-        (folder / DATA).unlink()
+        (folder / EVALUATION).write_bytes(bytes(content))
     else:
-        record = folder / RECORD
-        record.write_text(record.read_text().replace('"members": [', '"members": ["0",'))
-    assert torch.equal(read_run(folder, dataset).evaluation.members, whole.members)
+        (folder / EVALUATION).unlink()
+    with pytest.raises(BadRun, match=EVALUATION):
+        read_run(folder, dataset)
+
+
+def test_an_evaluation_of_other_members_is_computed_again(run: tuple[Path, Posterior, Dataset]) -> None:
+    folder, _, dataset = run
+    right = read_run(folder, dataset).evaluation
+    wrong = replace(right, members=torch.full_like(right.members, 1 / 3))
+    keep(wrong, folder, ["0" * 64, "1" * 64])
+    assert torch.equal(read_run(folder, dataset).evaluation.members, right.members)
+
+
+def test_an_evaluation_that_is_not_sealed_is_never_believed(run: tuple[Path, Posterior, Dataset]) -> None:
+    """Whoever hands over a folder could have written any numbers, or a pipe that nobody writes to."""
+    folder, posterior, dataset = run
+    hashes = [json.loads(path.read_text())["sha256"] for path in sorted((folder / "members").glob("*.json"))]
+    forged = evaluate(posterior, dataset)
+    forged = replace(forged, members=torch.nn.functional.one_hot(forged.labels, 3).float().expand(2, -1, -1))
+    tensors = {name: getattr(forged, name).contiguous() for name in ("members", "labels", "shown", "inputs")}
+    record = {
+        "format": 1,
+        "dataset": forged.dataset,
+        "classes": forged.classes,
+        "fingerprint": forged.fingerprint,
+        "members": hashes,
+        "shifts": [],
+    }
+    content = save(tensors)
+    (folder / ".evaluation.safetensors").write_bytes(content)
+    (folder / ".evaluation.json").write_text(json.dumps(record | {"sha256": hashlib.sha256(content).hexdigest()}))
+    honest = posterior.member_probabilities(dataset.test.inputs)
+    assert torch.equal(read_run(folder, dataset).evaluation.members, honest)
+
+    resealed = json.loads((folder / "manifest.json").read_text())
+    (folder / EVALUATION).write_bytes(save(tensors, {"record": json.dumps(record | {"format": 2})}))
+    with pytest.raises(BadRun, match=EVALUATION):
+        read_run(folder, dataset)
+    (folder / EVALUATION).unlink()
+    resealed.pop(EVALUATION, None)
+    (folder / "manifest.json").write_text(json.dumps(resealed))
+    os.mkfifo(folder / EVALUATION)
+    with pytest.raises(BadRun, match=EVALUATION):
+        read_run(folder, dataset)
+
+
+def test_a_pipe_under_the_name_of_an_evaluation_is_refused_and_not_waited_for(
+    run: tuple[Path, Posterior, Dataset],
+) -> None:
+    folder, _, dataset = run
+    os.mkfifo(folder / ".evaluation.json")
+    os.symlink("/dev/zero", folder / ".evaluation.safetensors")
+    read_run(folder, dataset)
+    for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
+        (folder / EVALUATION).unlink()
+        make(folder / EVALUATION)
+        with pytest.raises(BadRun, match=r"is not a plain file|is a link"):
+            read_run(folder, dataset)
+
+
+@pytest.mark.parametrize(
+    "history", [[{"epoch": "one", "loss": 1.0}], [{"loss": 1.0}], ["odd"], [{"epoch": 1, "loss": []}]]
+)
+def test_an_odd_history_is_refused_by_name(run: tuple[Path, Posterior, Dataset], history: list[object]) -> None:
+    folder, _, dataset = run
+    path = folder / "members" / "000.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"history": history}))
+    write_manifest(folder)
+    with pytest.raises(BadRun, match=r"000\.json is damaged"):
+        read_run(folder, dataset)
 
 
 def test_a_run_that_is_not_finished_says_how_to_go_on(run: tuple[Path, Posterior, Dataset]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import MissingExtra, check
-from mixupmp.data.atomic import atomic_file
+from mixupmp.core.files import replacing
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 
 GAP = 0.12  # of an image's side, between the cells
@@ -43,7 +43,7 @@ def contact_sheet(images: Tensor, path: str | os.PathLike[str], seed: int = 0) -
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    with atomic_file(path) as file:
+    with replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:], bbox_inches="tight")  # with room for the longest name
     return path
 

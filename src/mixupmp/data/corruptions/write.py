@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, check
+from mixupmp.core.files import replacing
 from mixupmp.core.rows import Dataset
-from mixupmp.data.atomic import atomic_file
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 
 MANIFEST = "corruptions.json"
@@ -97,7 +97,7 @@ def _claim(folder: Path, manifest: dict[str, Any]) -> None:
     if found is None:
         if any(folder.glob("*.npy")):
             raise BadData(f"{folder} holds .npy files that were not written here: choose another folder.")
-        with atomic_file(folder / MANIFEST) as file:
+        with replacing(folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=2).encode() + b"\n")
     elif differing := _differing(found, manifest):
         raise BadData(f"{folder} holds another corrupted copy ({', '.join(differing)} differ): choose another folder.")
@@ -117,7 +117,7 @@ def _complete(path: Path, shape: tuple[int, ...]) -> bool:
 def _save(path: Path, shape: tuple[int, ...], kind: np.dtype[Any], blocks: Any) -> None:
     """An `.npy` file from blocks of its rows, of which one at a time need be in memory."""
     header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-    with atomic_file(path) as file:
+    with replacing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for block in blocks:
             file.write(np.ascontiguousarray(block).data)

@@ -1,34 +1,33 @@
-"""What a report needs of a run's test predictions, kept in the run's folder so that it is worked out once.
+"""A run's predictions on test rows, which a report is made from.
 
-run/.evaluation.safetensors   each member's probabilities on the test rows, their labels, and the inputs to be shown
-run/.evaluation.json          of what they are: the members' hashes, the data's, the classes, the shifted scores
-
-They are hidden files because they are no part of what the run's manifest seals: they can be lost and made again.
+They are kept in the finished run, as ``evaluation.safetensors``, so that they are computed once. The file is sealed by
+the run's manifest, and read only where its hash is the one in there.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, BadRun, check
-from mixupmp.core.files import read_json, write_atomically, write_json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.data import corrupted
 from mixupmp.metrics import Scores
+from mixupmp.store.folder import EVALUATION
+from mixupmp.store.manifest import Sealed, update
+from mixupmp.store.tensors import parse_tensors
 
-FORMAT = 1
-DATA, RECORD = ".evaluation.safetensors", ".evaluation.json"
+FORMAT = 2
+LIMIT = 64 * 2**20  # bytes: a larger evaluation is not kept, but computed for each report
+TENSORS = ("members", "labels", "shown", "inputs")
 SHOWN = 24  # inputs kept for each gallery
 
 
@@ -110,44 +109,39 @@ def _shifted(posterior: Posterior, dataset: Dataset, name: str, severity: int) -
     return ShiftPoint(name, severity, scores.result().to_dict())
 
 
-def keep(evaluation: Evaluation, folder: Path, members: Sequence[str]) -> None:
-    """Write an evaluation beside the run whose members have these hashes. The JSON comes last: with it, it is whole."""
-    tensors = {name: getattr(evaluation, name).contiguous() for name in ("members", "labels", "shown", "inputs")}
-    content = save(tensors)
-    write_atomically(folder / DATA, content)
-    write_json(
-        folder / RECORD,
-        {
-            "format": FORMAT,
-            "dataset": evaluation.dataset,
-            "classes": list(evaluation.classes),
-            "fingerprint": evaluation.fingerprint,
-            "members": list(members),
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "shifts": [asdict(point) for point in evaluation.shifts],
-        },
-    )
+def keep(evaluation: Evaluation, folder: Path, members: Sequence[str | None]) -> None:
+    """Write an evaluation into the finished run whose members have these hashes, and seal it."""
+    record = {
+        "format": FORMAT,
+        "dataset": evaluation.dataset,
+        "classes": evaluation.classes,
+        "fingerprint": evaluation.fingerprint,
+        "members": members,
+        "shifts": [asdict(point) for point in evaluation.shifts],
+    }
+    tensors = {name: getattr(evaluation, name).contiguous() for name in TENSORS}
+    content = save(tensors, {"record": json.dumps(record)})
+    if len(content) <= LIMIT:
+        update(folder, {EVALUATION: content})
 
 
-def kept(folder: Path, members: Sequence[str]) -> Evaluation | None:
-    """The evaluation that was kept for exactly these members, or None where there is none or it is of others."""
-    path = folder / RECORD
-    if not path.exists():
+def kept(sealed: Sealed, members: Sequence[str | None]) -> Evaluation | None:
+    """The sealed evaluation of exactly these members, or None where there is none, or one of others."""
+    if EVALUATION not in sealed.hashes:
         return None
-    record: dict[str, Any] = read_json(path)
-    if record.get("format") != FORMAT or record.get("members") != list(members):
-        return None
-    data = folder / DATA
-    content = data.read_bytes() if data.exists() else b""
-    if hashlib.sha256(content).hexdigest() != record["sha256"]:
-        # Tensors are written before the JSON, so after a crash between the two these are newer, not damaged.
-        return None
+    path = sealed.path / EVALUATION
+    tensors, text = parse_tensors(sealed.read(EVALUATION, LIMIT), path)
     try:
-        tensors = load(content)
+        record = json.loads(text["record"])
+        if record["format"] != FORMAT or record["members"] != list(members):
+            return None
         points = tuple(ShiftPoint(**point) for point in record["shifts"])
         return Evaluation(
-            record["dataset"], tuple(record["classes"]), tensors["members"], tensors["labels"], tensors["shown"],
-            tensors["inputs"], record["fingerprint"], points,
-        )  # fmt: skip
-    except (KeyError, TypeError, SafetensorError) as error:
-        raise BadRun(f"{path} is damaged ({error!r}): delete it, and the report works it out again.") from error
+            dataset=record["dataset"],
+            classes=tuple(record["classes"]),
+            fingerprint=record["fingerprint"],
+            shifts=points,
+            **{name: tensors[name] for name in TENSORS},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRun(f"{path} is not an evaluation: {error!r}. Fit or copy the run again.") from error

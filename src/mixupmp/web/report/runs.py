@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from mixupmp.core.errors import BadRun
-from mixupmp.core.files import read_json
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Summary
 from mixupmp.core.rows import Dataset
-from mixupmp.store.folder import RunFolder, RunLocked
+from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
+from mixupmp.store.lock import RunLocked
+from mixupmp.store.manifest import Sealed
 from mixupmp.web.report.evaluation import Evaluation, evaluate, keep, kept
 from mixupmp.web.report.page import write_report
 from mixupmp.web.report.subject import Subject, subject_of, title_of
@@ -27,19 +28,19 @@ def read_run(
 ) -> Subject:
     """A finished run as a report's subject.
 
-    What was kept of an earlier report is taken where it is of the same members and holds the shifts asked for; else
-    the run is loaded and asked about the test rows. The data may be given as a function, called only where needed.
+    The evaluation that an earlier report sealed into the run is used where it is of the same members and has these
+    shifts; otherwise the run is loaded and evaluated. `dataset` may be a function, called only where it is needed.
     """
-    run = RunFolder(folder)
-    config = run.config()
-    hashes, stories = _members(run)
-    evaluation = kept(run.path, hashes)
+    sealed = Sealed(folder)
+    config = checked_config(sealed.json("config.json"), sealed.path)
+    hashes, stories = _members(sealed)
+    evaluation = kept(sealed, hashes)
     if evaluation is None or not _covers(evaluation, dataset, shifts):
         given = dataset if isinstance(dataset, Dataset) else dataset()
-        evaluation = evaluate(load(run.path), given, shifts)
-        # A run on a read-only disk, or one that another report is at, can be reported too; only not kept.
-        with suppress(OSError, RunLocked), run.locked():
-            keep(evaluation, run.path, hashes)
+        evaluation = evaluate(load(sealed.path), given, shifts)
+        # A run that is signed, on a read-only disk or in use by another report can be reported too, only not changed.
+        with suppress(OSError, BadRun, RunLocked), RunFolder(folder).locked():
+            keep(evaluation, sealed.path, hashes)
     description = config["plan"]
     survivors = sum(story.diverged_at is None for story in stories)
     wanted = int(config.get("wanted", len(stories)))
@@ -47,7 +48,7 @@ def read_run(
     return Subject(
         title or title_of(description), description, evaluation, tuple(stories),
         "" if survivors == wanted else f"{survivors} of {wanted}", tuple(map(str, config.get("notes", lost))),
-        str(run.path.absolute()), config,
+        str(sealed.path.absolute()), config,
     )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def keep_evaluation(
     run = RunFolder(folder)
     evaluation = evaluate(posterior, dataset, shifts)
     with run.locked():
-        keep(evaluation, run.path, _members(run)[0])
+        keep(evaluation, run.path, _members(Sealed(folder))[0])
     return evaluation
 
 
@@ -76,14 +77,13 @@ def report_fits(
     return write_report(subjects, path, title)
 
 
-def _members(run: RunFolder) -> tuple[list[str], list[Summary]]:
-    """The hashes of the members' weights, and how their fits ended."""
-    paths = sorted((run.path / "members").glob("*.json"))
-    if not paths:
-        raise BadRun(f"{run.path} has no finished member. Go on with: mixupmp fit --resume {run.path}")
-    hashes = [str(read_json(path).get("sha256")) for path in paths]
-    stories = [story for path in paths if (story := run.summary(int(path.stem))) is not None]
-    return hashes, stories
+def _members(sealed: Sealed) -> tuple[list[str | None], list[Summary]]:
+    """Hashes of the members' weights, and the summaries of their fits."""
+    names = sealed.names(r"members/\d{3,6}\.json")
+    if not names:
+        raise BadRun(f"{sealed.path} has no finished member. Go on with: mixupmp fit --resume {sealed.path}")
+    records = [parse_member(sealed.json(name), sealed.path / name) for name in names]
+    return [digest for _, digest in records], [summary for summary, _ in records]
 
 
 def _covers(
