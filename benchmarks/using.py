@@ -15,8 +15,7 @@ from mixupmp import Categorical, Standardize, Task
 from mixupmp.core.kernels import cifar_kernel
 from mixupmp.core.methods import mixup_mp
 from mixupmp.core.posterior import EnsemblePosterior
-from mixupmp.core.predictive import Seen, simulate
-from mixupmp.core.source import InMemory
+from mixupmp.core.predictive import TrainingData, simulate
 from mixupmp.metrics import Scores
 from mixupmp.networks import named
 
@@ -27,7 +26,7 @@ def augmentation(quick: bool) -> Iterator[Row]:
     data = images(rows, (3, 32, 32))
     predictive = mixup_mp(1.0, 1.0, kernel=cifar_kernel()).predictive
     generator = torch.Generator().manual_seed(0)
-    future = simulate(predictive, Seen(InMemory(data.train), Categorical(10), data.standardize), None, generator)
+    future = simulate(predictive, TrainingData(data.train, Categorical(10), data.standardize), None, generator)
     chunks = torch.randperm(rows).split(128)
     targets = functional.one_hot(data.train.labels, 10).float()
     few = 1_000  # of the slow rival; its time is per image

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import DropoutPosterior, EnsemblePosterior, Task
+from mixupmp.core.posterior import EnsemblePosterior, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.networks import MLP
 

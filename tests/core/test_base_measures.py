@@ -228,7 +228,7 @@ def test_uniform_rows_fill_the_box_with_any_label(generator: Generator) -> None:
 
 def test_uniform_labels_need_classes(generator: Generator) -> None:
     numbers = Batch(torch.zeros(4, 2), torch.zeros(4, 1), torch.ones(4))
-    with pytest.raises(InvalidArgument, match="base must be a measure for numbers as labels"):
+    with pytest.raises(InvalidArgument, match="base must be a base measure for regression"):
         Uniform().sample(numbers, 3, generator)
 
 

@@ -17,10 +17,10 @@ def test_categorical_loss_is_cross_entropy_for_labels_and_for_blends(generator: 
     targets = likelihood.encode(labels)
     assert likelihood.outputs == 4
     expected = functional.cross_entropy(outputs, labels, reduction="none")
-    assert torch.allclose(likelihood.negative_log(outputs, targets), expected, atol=1e-6)
+    assert torch.allclose(likelihood.row_losses(outputs, targets), expected, atol=1e-6)
     blends = 0.3 * targets + 0.7 * targets.flip(0)
     expected = functional.cross_entropy(outputs, blends, reduction="none")
-    assert torch.allclose(likelihood.negative_log(outputs, blends), expected, atol=1e-6)
+    assert torch.allclose(likelihood.row_losses(outputs, blends), expected, atol=1e-6)
 
 
 def test_gaussian_loss_is_torchs_with_the_log_of_the_variance(generator: Generator) -> None:
@@ -32,12 +32,12 @@ def test_gaussian_loss_is_torchs_with_the_log_of_the_variance(generator: Generat
     assert targets.dtype == torch.float32
     reference = nn.GaussianNLLLoss(full=True, reduction="none")
     expected = reference(outputs[:, 0], targets[:, 0], outputs[:, 1].exp())
-    assert torch.allclose(likelihood.negative_log(outputs, targets), expected, atol=1e-5)
+    assert torch.allclose(likelihood.row_losses(outputs, targets), expected, atol=1e-5)
 
 
 def test_gaussian_loss_stays_finite_where_the_variance_would_not() -> None:
     outputs = torch.tensor([[0.0, -1e4], [0.0, 1e4]], requires_grad=True)
-    loss = Gaussian().negative_log(outputs, torch.ones(2, 1)).sum()
+    loss = Gaussian().row_losses(outputs, torch.ones(2, 1)).sum()
     loss.backward()
     assert bool(torch.isfinite(loss))
     assert outputs.grad is not None
@@ -64,11 +64,11 @@ def test_the_slope_is_the_gradient_of_the_loss(
     if isinstance(likelihood, Categorical):
         targets = torch.rand(3, 5, 4, generator=generator, dtype=torch.float64)
         targets = targets / targets.sum(-1, keepdim=True)
-    loss = likelihood.negative_log(outputs, targets)
+    loss = likelihood.row_losses(outputs, targets)
     (expected,) = torch.autograd.grad(loss.sum(), outputs)
     moved_outputs, moved_targets = (part.detach().movedim(-1, dim) for part in (outputs, targets))
-    assert torch.allclose(likelihood.negative_log(moved_outputs, moved_targets, dim), loss)
-    slope = likelihood.slope(moved_outputs, moved_targets, dim)
+    assert torch.allclose(likelihood.row_losses(moved_outputs, moved_targets, dim), loss)
+    slope = likelihood.output_gradient(moved_outputs, moved_targets, dim)
     assert torch.allclose(slope.movedim(dim, -1), expected, atol=1e-10)
 
 
@@ -80,3 +80,18 @@ def test_labels_of_any_whole_type_become_targets(dtype: torch.dtype) -> None:
 def test_one_class_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="classes must be at least 2"):
         Categorical(1)
+
+
+def test_moments_are_those_of_the_encoded_label() -> None:
+    outputs = torch.tensor([[0.3, -1.0, 2.0], [0.0, 0.0, 0.0]])
+    mean, deviation = Categorical(3).moments(outputs)
+    assert torch.equal(mean, outputs.softmax(-1))
+    assert torch.allclose(deviation.square(), torch.distributions.OneHotCategorical(logits=outputs).variance)
+    mean, deviation = Gaussian().moments(torch.tensor([[1.5, 0.0], [-2.0, 3.0], [0.0, 99.0]]))
+    assert mean.tolist() == [1.5, -2.0, 0.0]
+    assert torch.allclose(deviation.log(), torch.tensor([0.0, 1.5, 6.0]))
+
+
+def test_only_a_regression_has_no_classes() -> None:
+    assert (Categorical(3).classes, Gaussian().classes) == (3, None)
+    assert (Categorical(3).outputs, Gaussian().outputs) == (3, 2)

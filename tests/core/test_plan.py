@@ -25,9 +25,8 @@ from mixupmp.core.plan import Plan, initial_weights, plain
 from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.rows import Dataset, DatasetRows, Rows, Standardize
 from mixupmp.core.samplers import Ensemble
-from mixupmp.core.source import InMemory, Loaded
 from mixupmp.networks import MLP, Network
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
@@ -74,9 +73,9 @@ def test_a_method_that_adapts_keeps_rows_back(table: Dataset) -> None:
 
 def test_rows_are_seen_in_memory_and_datasets_through_a_loader(table: Dataset) -> None:
     plan = plan_for(table, deep_ensemble(), "mlp", SHORT)
-    assert isinstance(plan.seen().source, InMemory)
+    assert isinstance(plan.training_data().rows, Rows)
     loaded = replace(plan, train=TensorDataset(table.train.inputs, table.train.labels))
-    assert isinstance(loaded.seen().source, Loaded)
+    assert isinstance(loaded.training_data().rows, DatasetRows)
     assert loaded.describe()["data"] == {"rows": 60}
 
 
@@ -273,3 +272,11 @@ def test_a_base_measure_that_adapts_needs_classes() -> None:
 def test_an_unknown_network_is_told_with_the_nearest(table: Dataset) -> None:
     with pytest.raises(UnknownName, match=r"unknown network 'mpl'\. Did you mean 'mlp'"):
         plan_for(table, deep_ensemble(), "mpl")
+
+
+def test_training_rows_are_copied_to_the_device_once(table: Dataset) -> None:
+    plan = replace(plan_for(table, deep_ensemble(), "mlp", SHORT), device="meta")
+    first, second = plan.training_data(), replace(plan, seed=1).training_data()
+    assert first.rows is second.rows
+    assert isinstance(first.rows, Rows)
+    assert first.rows.inputs.device.type == "meta"

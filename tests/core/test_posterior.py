@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.fast.stacked import GROUPED_ROWS, Together, can_go_together
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.fast.stacked import GROUPED_ROWS, StackedForward, can_stack
+from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.posterior import EnsemblePosterior, LaplacePosterior, Posterior, Task, logits_of
+from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
 from mixupmp.networks import CNN, MLP, ResNet18, WideResNet
 from small_posteriors import TASK, ensemble, inputs_of, seeded
@@ -74,11 +75,11 @@ def test_members_together_equal_a_loop_over_members(
     build: Callable[[], nn.Module], shape: tuple[int, ...], known: bool, rows: int
 ) -> None:
     networks = [network.eval() for network in seeded(build)]
-    assert can_go_together(networks) == known
+    assert can_stack(networks) == known
     inputs = inputs_of(shape, rows)
     with torch.no_grad():
         loop = torch.stack([network(inputs) for network in networks])
-        together = Together(networks)(inputs) if known else None
+        together = StackedForward(networks)(inputs) if known else None
     outputs = together
     if outputs is None:
         outputs = EnsemblePosterior(networks, Task(Categorical(3), Standardize(), shape), 3).member_outputs(inputs)
@@ -87,9 +88,9 @@ def test_members_together_equal_a_loop_over_members(
 
 
 def test_unlike_networks_do_not_go_together() -> None:
-    assert not can_go_together([MLP(4, 3), MLP(4, 3, hidden=(5,))])
-    assert not can_go_together([nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 3), nn.Tanh())])
-    assert not can_go_together([nn.Sequential(nn.Linear(4, 3), nn.Tanh())] * 2)
+    assert not can_stack([MLP(4, 3), MLP(4, 3, hidden=(5,))])
+    assert not can_stack([nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 3), nn.Tanh())])
+    assert not can_stack([nn.Sequential(nn.Linear(4, 3), nn.Tanh())] * 2)
 
 
 class Mine(nn.Module):
@@ -232,3 +233,44 @@ def test_an_ensemble_that_has_answered_can_be_pickled_and_answers_the_same() -> 
     before = posterior.probabilities(inputs)
     again = pickle.loads(pickle.dumps(posterior))
     assert torch.equal(again.probabilities(inputs), before)
+
+
+@pytest.mark.parametrize("standardize", [Standardize(), Standardize((0.0,) * 4, (0.1,) * 4)])
+def test_a_row_that_overflows_is_named_and_not_nan(standardize: Standardize) -> None:
+    """Finite, but too large: 3e38 overflows in the scaling or in the first layer, and softmax would give NaN."""
+    task = Task(Categorical(3), standardize, (4,))
+    networks, inputs = seeded(lambda: MLP(4, 3)), inputs_of((4,), 10)
+    for network in networks:
+        next(network.parameters()).data.mul_(10)
+    posterior = EnsemblePosterior(networks, task, 3)
+    inputs[7] = 3e38
+    for ask in (posterior.probabilities, posterior.member_probabilities, posterior.member_outputs):
+        with pytest.raises(BadData, match=r"row 7 of the inputs, with values up to 3e\+38, .* member \d"):
+            ask(inputs, batch_size=3)
+    outputs = posterior.member_outputs(inputs, check_finite=False)
+    finite = torch.isfinite(outputs).all(-1).all(0)
+    assert finite.tolist() == [row != 7 for row in range(10)]
+
+
+def test_a_network_with_outputs_that_are_not_finite_is_named() -> None:
+    posterior = ensemble()
+    with torch.no_grad():
+        list(posterior.networks[1].parameters())[-1][0] = float("nan")
+    with pytest.raises(BadData, match=r"row 0 of the inputs.* member 1: .*weights"):
+        posterior.probabilities(inputs_of((4,), 5))
+
+
+def test_padded_blocks_do_not_depend_on_the_number_of_rows() -> None:
+    posterior, inputs = ensemble(), inputs_of((4,), 10)
+    everything = torch.cat(list(posterior.stream_outputs(inputs, 4, pad=True)), 1)
+    assert everything.shape == (3, 10, 3)
+    for rows in (1, 3, 5):
+        assert torch.equal(
+            torch.cat(list(posterior.stream_outputs(inputs[:rows], 4, pad=True)), 1), everything[:, :rows]
+        )
+
+
+def test_classes_without_names_have_numbers() -> None:
+    assert Task(Categorical(3), Standardize(), (4,)).class_names == ("0", "1", "2")
+    assert Task(Categorical(2), Standardize(), (4,), ("cat", "dog")).class_names == ("cat", "dog")
+    assert Task(Gaussian(), Standardize(), (4,)).class_names == ()

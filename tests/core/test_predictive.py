@@ -17,9 +17,8 @@ from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.kernels import RandomResizedCrop
 from mixupmp.core.likelihoods import Categorical, weighted_loss
-from mixupmp.core.predictive import Drawn, Predictive, Seen, Streamed, simulate
-from mixupmp.core.rows import Rows, Standardize
-from mixupmp.core.source import InMemory, Loaded
+from mixupmp.core.predictive import FixedFuture, Predictive, ResampledFuture, TrainingData, simulate
+from mixupmp.core.rows import DatasetRows, Rows, Standardize
 from mixupmp.core.weights import Dirichlet, StabilizedDirichlet
 
 CLASSES = 3
@@ -30,14 +29,14 @@ def some_rows(count: int = 12, weights: Tensor | None = None) -> Rows:
     return Rows(inputs, torch.arange(count) % CLASSES, weights)
 
 
-def seen_of(rows: Rows, standardize: Standardize | None = None) -> Seen:
-    return Seen(InMemory(rows), Categorical(CLASSES), standardize or Standardize())
+def seen_of(rows: Rows, standardize: Standardize | None = None) -> TrainingData:
+    return TrainingData(rows, Categorical(CLASSES), standardize or Standardize())
 
 
 def only_batch(predictive: Predictive, rows: Rows, pseudo: int | None = None, seed: int = 1) -> Batch:
     """All rows as one batch."""
     future = simulate(predictive, seen_of(rows), pseudo, Generator().manual_seed(seed))
-    (batch,) = future.batches([torch.arange(future.rows)], Generator().manual_seed(seed))
+    (batch,) = future.batches([torch.arange(len(future))], Generator().manual_seed(seed))
     return batch
 
 
@@ -99,11 +98,11 @@ def test_an_infinite_ratio_leaves_only_pseudo_rows() -> None:
 
 def test_the_factors_are_what_rows_of_a_batch_count() -> None:
     batch = only_batch(Predictive(0.5, Mixup(1.0)), some_rows(), 4)
-    future = Streamed(Predictive(0.5, Mixup(1.0)), seen_of(some_rows()), 4)
+    future = ResampledFuture(Predictive(0.5, Mixup(1.0)), seen_of(some_rows()), 4)
     for_seen, for_pseudo = future.factors(12, 4)
     assert torch.allclose(batch.weights[:12], torch.full((12,), for_seen))
     assert torch.allclose(batch.weights[12:], torch.full((4,), for_pseudo))
-    assert Streamed(Predictive(inf, Mixup(1.0)), seen_of(some_rows()), 4).factors(12, 4) == (0.0, 1.0)
+    assert ResampledFuture(Predictive(inf, Mixup(1.0)), seen_of(some_rows()), 4).factors(12, 4) == (0.0, 1.0)
 
 
 BASES = [Mixup(1.0), ClassAdjustedMixup(1.0), Perturbed(1.0), Uniform(-1, 1)]
@@ -151,8 +150,8 @@ def test_batches_have_the_rows_of_their_chunks() -> None:
     rows = some_rows()
     chunks = [torch.tensor([3, 1]), torch.tensor([11, 0, 5])]
     future = simulate(Predictive(), seen_of(rows), None, Generator())
-    assert isinstance(future, Streamed)
-    assert future.rows == 12
+    assert isinstance(future, ResampledFuture)
+    assert len(future) == 12
     for chunk, batch in zip(chunks, future.batches(chunks, Generator()), strict=True):
         assert torch.equal(batch.inputs, rows.inputs[chunk])
         assert torch.equal(batch.targets.argmax(1), rows.labels[chunk])
@@ -165,8 +164,8 @@ def test_a_drawn_future_is_drawn_once(weights: Dirichlet | StabilizedDirichlet) 
     predictive = Predictive(2.0, Perturbed(1.0), weights=weights)
     generator = Generator().manual_seed(2)
     future = simulate(predictive, seen_of(rows), None, generator)
-    assert isinstance(future, Drawn)
-    assert future.rows == 17
+    assert isinstance(future, FixedFuture)
+    assert len(future) == 17
     assert float(future.weights.mean()) == pytest.approx(1, rel=1e-5)
     order = torch.randperm(17, generator=generator)
     whole = next(iter(future.batches([torch.arange(17)], generator)))
@@ -190,7 +189,7 @@ def test_atoms_do_not_depend_on_where_the_global_generator_is() -> None:
         before = torch.get_rng_state()
         future = simulate(predictive, seen_of(some_rows()), None, Generator().manual_seed(7))
         assert torch.equal(torch.get_rng_state(), before)
-        assert isinstance(future, Drawn)
+        assert isinstance(future, FixedFuture)
         assert future.atoms is not None
         atoms.append(future.atoms.inputs)
     assert torch.equal(*atoms)
@@ -198,9 +197,9 @@ def test_atoms_do_not_depend_on_where_the_global_generator_is() -> None:
 
 def test_the_bayesian_bootstrap_has_no_atoms() -> None:
     future = simulate(Predictive(weights=Dirichlet()), seen_of(some_rows()), None, Generator().manual_seed(0))
-    assert isinstance(future, Drawn)
+    assert isinstance(future, FixedFuture)
     assert future.atoms is None
-    assert future.rows == 12
+    assert len(future) == 12
 
 
 def test_a_chunk_of_atoms_alone_does_not_reach_the_kernel() -> None:
@@ -217,7 +216,7 @@ def test_loaded_rows_are_those_in_memory() -> None:
     rows = some_rows(10)
     chunks = [torch.tensor([3, 1]), torch.tensor([9, 0, 5])]
     for workers in (0, 1):
-        loaded = Loaded(TensorDataset(rows.inputs, rows.labels), workers=workers)
+        loaded = DatasetRows(TensorDataset(rows.inputs, rows.labels), workers=workers)
         assert len(loaded) == 10
         for chunk, got in zip(chunks, loaded.batches(chunks), strict=True):
             assert torch.equal(got.inputs, rows.inputs[chunk])
@@ -228,15 +227,15 @@ def test_loading_rows_leaves_the_global_generator_alone() -> None:
     """A fit that is resumed in the middle of an epoch starts a second loader: that must not change its dropout."""
     rows = some_rows(10)
     before = torch.get_rng_state()
-    list(Loaded(TensorDataset(rows.inputs, rows.labels), workers=0).batches([torch.arange(4)]))
+    list(DatasetRows(TensorDataset(rows.inputs, rows.labels), workers=0).batches([torch.arange(4)]))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_loaded_rows_with_drawn_atoms() -> None:
     rows = some_rows(4)
-    source = Loaded(TensorDataset(rows.inputs, rows.labels), workers=0)
+    source = DatasetRows(TensorDataset(rows.inputs, rows.labels), workers=0)
     predictive = Predictive(1.0, Perturbed(1.0), weights=Dirichlet(6))
-    future = simulate(predictive, Seen(source, Categorical(CLASSES)), None, Generator().manual_seed(0))
+    future = simulate(predictive, TrainingData(source, Categorical(CLASSES)), None, Generator().manual_seed(0))
     assert [len(b.inputs) for b in future.batches([torch.tensor([5, 6]), torch.tensor([0, 7])], Generator())] == [2, 2]
 
 

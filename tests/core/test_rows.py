@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
 import math
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -152,3 +155,26 @@ def test_standardize_refuses_what_it_cannot_divide_by(mean, deviation):
 def test_standardize_names_a_wrong_number_of_channels():
     with pytest.raises(InvalidArgument, match="3 channels"):
         Standardize((0.0,) * 3, (1.0,) * 3)(torch.zeros(2, 1, 4, 4))
+
+
+def test_rows_are_copied_to_a_device_once():
+    rows = Rows(X, Y, torch.ones(4))
+    assert rows.to("cpu") is rows
+    on_device = rows.to("meta")
+    assert [t.device.type for t in (on_device.inputs, on_device.labels, on_device.weights)] == ["meta"] * 3
+    assert rows.to("meta") is on_device
+    assert rows.to(torch.device("meta")) is on_device
+    assert pickle.loads(pickle.dumps(rows)).inputs.equal(X)
+
+
+def test_the_copy_on_a_device_goes_when_nobody_uses_it():
+    rows = Rows(X, Y)
+    gone = weakref.ref(rows.to("meta"))
+    gc.collect()
+    assert gone() is None
+
+
+def test_labels_of_a_regression_are_finite_numbers():
+    assert Rows(X, Y.float() * 1.5).checked(None)
+    with pytest.raises(BadData, match=r"validation labels hold NaN or infinity .first in row 3"):
+        Rows(X, torch.tensor([0.0, 1.0, 2.0, math.nan])).checked(None, "validation")

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.posterior import DropoutPosterior, EnsemblePosterior, LaplacePosterior, Task
-from mixupmp.core.predictive import Seen
+from mixupmp.core.posterior import EnsemblePosterior, Task
+from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Dataset
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace
-from mixupmp.core.source import InMemory
 from mixupmp.networks import CNN, MLP
 
 laplace_installed = pytest.mark.skipif(
@@ -27,8 +28,8 @@ def task_of(dataset: Dataset) -> Task:
     return Task(Categorical(len(dataset.classes)), dataset.standardize, shape, dataset.classes)
 
 
-def seen_of(dataset: Dataset) -> Seen:
-    return Seen(InMemory(dataset.train), Categorical(len(dataset.classes)), dataset.standardize)
+def seen_of(dataset: Dataset) -> TrainingData:
+    return TrainingData(dataset.train, Categorical(len(dataset.classes)), dataset.standardize)
 
 
 def trained(network: nn.Module, dataset: Dataset, steps: int = 60) -> nn.Module:

@@ -221,6 +221,6 @@ def test_slopes_are_the_gradients_of_the_loss(likelihood: Categorical | Gaussian
     outputs = torch.randn(5, likelihood.outputs, generator=generator, dtype=torch.float64).requires_grad_()
     targets: Tensor = torch.rand(5, 3, generator=generator, dtype=torch.float64)
     targets = targets / targets.sum(1, keepdim=True) if isinstance(likelihood, Categorical) else targets[:, :1]
-    (expected,) = torch.autograd.grad(likelihood.negative_log(outputs, targets).sum(), outputs)
-    assert torch.allclose(likelihood.slope(outputs.detach(), targets), expected)
-    assert torch.allclose(likelihood.slope(outputs.detach().T, targets.T, dim=0).T, expected)
+    (expected,) = torch.autograd.grad(likelihood.row_losses(outputs, targets).sum(), outputs)
+    assert torch.allclose(likelihood.output_gradient(outputs.detach(), targets), expected)
+    assert torch.allclose(likelihood.output_gradient(outputs.detach().T, targets.T, dim=0).T, expected)

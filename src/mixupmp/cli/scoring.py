@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mixupmp.cli.output import with_progress
 from mixupmp.core.errors import BadData, InvalidArgument
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.metrics import Result, Scores
@@ -35,10 +34,7 @@ def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
 
 def classes_of(posterior: Posterior) -> int:
     """How many classes a posterior tells apart; one that does not is no matter for the command line."""
-    likelihood = posterior.task.likelihood
-    if not isinstance(likelihood, Categorical):
-        raise InvalidArgument("RUN", type(likelihood).__name__, "a classifier's", "Use Python for regression.")
-    return likelihood.classes
+    return posterior.task.require_classes("for the command line", "Use Python for regression.")
 
 
 def rows_of(dataset: Dataset, split: str) -> Rows:

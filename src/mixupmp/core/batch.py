@@ -1,4 +1,4 @@
-"""The one type that travels from the simulated future to the loss."""
+"""A minibatch of one simulated future: what a `Predictive` makes and the loss takes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Batch(NamedTuple):
 
     inputs: Tensor  # (rows, *features), float32
     targets: Tensor  # (rows, classes) probabilities, so Mixup needs no second loss; (rows, 1) values in regression
-    weights: Tensor  # (rows,) mean one, so r never rescales the learning rate
+    weights: Tensor  # (rows,) of mean one, so r does not rescale the learning rate
 
     def reweighted(self, factor: float) -> Batch:
-        """The same rows, each counting `factor` times as much."""
+        """The same rows with their weights times `factor`."""
         return self._replace(weights=self.weights * factor)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +12,11 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.description import plain as plain
 from mixupmp.core.errors import BadData, InvalidArgument, check
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Posterior, Task
-from mixupmp.core.predictive import Seen
+from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows
-from mixupmp.core.source import InMemory, Loaded, Source
+from mixupmp.core.rows import DatasetRows, Rows, RowSource
 from mixupmp.core.version import __version__
 
 NetworkFactory = Callable[[], nn.Module]
@@ -62,7 +60,7 @@ class Plan:
 
     def _check_data(self) -> None:
         likelihood = self.task.likelihood
-        classes = likelihood.classes if isinstance(likelihood, Categorical) else None
+        classes = likelihood.classes
         mapped = hasattr(self.train, "__len__") and hasattr(self.train, "__getitem__")
         known = isinstance(self.train, Rows) or (mapped and not isinstance(self.train, Tensor | list | tuple | dict))
         check(known, "train", self.train, "Rows or a torch Dataset with a length and items by number")
@@ -77,11 +75,11 @@ class Plan:
             must = "rows, for a base measure that adapts to them"
             check(self.validation is not None, "validation", None, must, "plan_for keeps some back by itself.")
 
-    def seen(self) -> Seen:
-        """The observed rows, on the device."""
-        source: Source
-        source = InMemory(self.train, self.device) if isinstance(self.train, Rows) else Loaded(self.train, self.device)
-        return Seen(source, self.task.likelihood, self.task.standardize)
+    def training_data(self) -> TrainingData:
+        """The training rows on the device; the copy there is made once."""
+        rows: RowSource
+        rows = self.train.to(self.device) if isinstance(self.train, Rows) else DatasetRows(self.train, self.device)
+        return TrainingData(rows, self.task.likelihood, self.task.standardize)
 
     def describe(self) -> dict[str, Any]:
         """Itself as plain JSON: what a resumed run must agree with."""
@@ -110,15 +108,9 @@ def initial_weights(posterior: Posterior | None) -> list[dict[str, Tensor]] | No
 
 
 def _check_rows(rows: Rows, name: str, classes: int | None, shape: tuple[int, ...]) -> None:
-    if classes is not None:
-        rows.checked(classes, name)
-        if name == "training" and int(rows.labels.min()) == int(rows.labels.max()):
-            raise BadData(f"training labels are all {int(rows.labels[0])}: a classifier needs at least two classes.")
-    else:
-        # Numbers in the place of classes: all else must be as it is there.
-        replace(rows, labels=torch.zeros(rows.labels.shape, dtype=torch.int64)).checked(2, name)
-        if not bool(torch.isfinite(rows.labels).all()):
-            raise BadData(f"{name} labels hold NaN or infinity: remove or impute those rows.")
+    rows.checked(classes, name)
+    if classes is not None and name == "training" and int(rows.labels.min()) == int(rows.labels.max()):
+        raise BadData(f"training labels are all {int(rows.labels[0])}: a classifier needs at least two classes.")
     if tuple(rows.inputs.shape[1:]) != shape:
         raise BadData(f"{name} inputs have shape {tuple(rows.inputs.shape[1:])}, the task's is {shape}.")
 

@@ -1,24 +1,50 @@
-"""What every reader returns and everything downstream takes: rows in memory, as tensors."""
+"""Labeled rows, in memory or read from disk, and how their inputs are scaled."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData, check
 
 
+class RowSource(Protocol):
+    """Labeled rows that are fetched by index, a batch at a time: `Rows`, or `DatasetRows` if too big for memory."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
+        """The rows of each chunk of indices, in order."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)  # tensors have no single truth value: compare by identity, or by fingerprint
 class Rows:
-    """Labeled rows. Images stay uint8 (rows, channels, height, width) until the last moment; tables are float32."""
+    """Labeled rows in memory.
+
+    Parameters
+    ----------
+    inputs
+        (rows, channels, height, width) uint8 for images, which become float only in a batch; (rows, features) float32
+        for tables.
+    labels
+        (rows,) int64 class numbers, or float values in regression.
+    weights
+        (rows,) float32: how often each row counts; None: once.
+    """
 
     inputs: Tensor
-    labels: Tensor  # (rows,) int64
-    weights: Tensor | None = None  # (rows,) float32: how often each row counts, one if None
+    labels: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
@@ -29,8 +55,28 @@ class Rows:
         weights = None if self.weights is None else self.weights.index_select(0, indices)
         return Rows(self.inputs.index_select(0, indices), self.labels.index_select(0, indices), weights)
 
+    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
+        """The rows of each chunk of indices: one gather each, on the device where the rows are."""
+        for chunk in chunks:
+            yield self.take(chunk.to(self.inputs.device))
+
+    def to(self, device: torch.device | str) -> Rows:
+        """These rows on a device: themselves if they are there, else one copy that lives as long as it is in use.
+
+        All who ask for the same device share that copy, so a fit that asks after each epoch copies nothing.
+        """
+        device = torch.empty(0, device=device).device  # "cuda" is the current one, such as cuda:0
+        if self.inputs.device == device:
+            return self
+        copies = _COPIES.setdefault(self, WeakValueDictionary())
+        copy = copies.get(device)
+        if copy is None:
+            weights = None if self.weights is None else self.weights.to(device)
+            copy = copies[device] = Rows(self.inputs.to(device), self.labels.to(device), weights)
+        return copy
+
     def fingerprint(self) -> str:
-        """SHA-256 of everything in here: resuming on other data is refused by it."""
+        """SHA-256 of all values, types and shapes; a run is not resumed on data with another one."""
         digest = hashlib.sha256()
         for tensor in (self.inputs, self.labels, self.weights):
             if tensor is not None:
@@ -38,8 +84,21 @@ class Rows:
                 digest.update(tensor.contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    def checked(self, classes: int, name: str = "training") -> Rows:
-        """Itself, or an error that names what a fit or an evaluation could not use."""
+    def checked(self, classes: int | None, name: str = "training") -> Rows:
+        """These rows, if a fit or an evaluation can use them.
+
+        Parameters
+        ----------
+        classes
+            How many classes the labels are of; None in regression.
+        name
+            What the data is called in an error.
+
+        Raises
+        ------
+        BadData
+            Naming the first thing that is wrong.
+        """
         if len(self) == 0:
             raise BadData(f"{name} data is empty: it needs at least one row.")
         if self.inputs.ndim < 2 or self.inputs[0].numel() == 0:
@@ -47,20 +106,25 @@ class Rows:
         if self.labels.shape != (len(self),):
             found = len(self.labels) if self.labels.ndim == 1 else tuple(self.labels.shape)
             raise BadData(f"{name} data has {len(self)} rows of inputs but {found} labels.")
-        if self.labels.dtype != torch.int64:
-            raise BadData(f"{name} labels must be int64 class numbers, got {self.labels.dtype}.")
         if self.weights is not None:
             _check_weights(self.weights, len(self), name)
-        if self.inputs.is_floating_point() and not bool(torch.isfinite(self.inputs).all()):
-            row = int((~torch.isfinite(self.inputs).flatten(1).all(1)).nonzero()[0])
+        if self.inputs.is_floating_point() and (row := first_not_finite(self.inputs)) is not None:
             raise BadData(f"{name} inputs hold NaN or infinity (first in row {row}): remove or impute those rows.")
-        if classes < 2:
-            raise BadData(f"{name} data has {classes} class: a classifier needs at least two.")
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= classes:
-            wrong = low if low < 0 else high
-            raise BadData(f"{name} labels must lie in 0..{classes - 1} for {classes} classes, found {wrong}.")
+        if classes is not None:
+            _check_class_numbers(self.labels, classes, name)
+        elif (row := first_not_finite(self.labels[:, None])) is not None:
+            raise BadData(f"{name} labels hold NaN or infinity (first in row {row}): remove or impute those rows.")
         return self
+
+
+# Weak on both sides: a copy goes when nobody uses it, and all of them with the rows they are of.
+_COPIES: WeakKeyDictionary[Rows, WeakValueDictionary[torch.device, Rows]] = WeakKeyDictionary()
+
+
+def first_not_finite(values: Tensor) -> int | None:
+    """The first row with NaN or infinity in it, if there is one."""
+    finite = torch.isfinite(values)
+    return None if bool(finite.all()) else int((~finite.flatten(1).all(1)).nonzero()[0])
 
 
 def _check_weights(weights: Tensor, rows: int, name: str) -> None:
@@ -70,26 +134,67 @@ def _check_weights(weights: Tensor, rows: int, name: str) -> None:
         raise BadData(f"{name} weights must be finite and at least 0, and not all 0.")
 
 
+def _check_class_numbers(labels: Tensor, classes: int, name: str) -> None:
+    if labels.dtype != torch.int64:
+        raise BadData(f"{name} labels must be int64 class numbers, got {labels.dtype}.")
+    if classes < 2:
+        raise BadData(f"{name} data has {classes} class: a classifier needs at least two.")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        wrong = low if low < 0 else high
+        raise BadData(f"{name} labels must lie in 0..{classes - 1} for {classes} classes, found {wrong}.")
+
+
+class DatasetRows:
+    """Rows of a map-style torch Dataset of (input, label) pairs, prefetched by a DataLoader's worker processes.
+
+    The order of rows is the fit's, so it is the same in every engine and after a resume. Random transforms inside the
+    Dataset are not: use the predictive's kernel for augmentation that must repeat exactly.
+    """
+
+    def __init__(
+        self, dataset: TorchDataset[tuple[Tensor, Tensor | int]], device: torch.device | str = "cpu", workers: int = 2
+    ) -> None:
+        self.dataset, self.device, self.workers = dataset, device, workers
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
+        """The rows of each chunk of indices, in order."""
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=[chunk.tolist() for chunk in chunks],
+            num_workers=self.workers,
+            prefetch_factor=4 if self.workers else None,
+            pin_memory=str(self.device) != "cpu",
+            # Without one of its own, each loader takes a number from the global generator, and a fit that is resumed
+            # in the middle of an epoch, with a second loader, would have other dropout from there on.
+            generator=torch.Generator().manual_seed(0),
+        )
+        for inputs, labels in loader:
+            yield Rows(inputs.to(self.device, non_blocking=True), torch.as_tensor(labels).to(self.device))
+
+
 @dataclass(frozen=True)
 class Standardize:
-    """inputs -> (inputs - mean) / deviation as float32; uint8 is divided by 255 first.
+    """(inputs - mean) / deviation as float32; uint8 is divided by 255 first.
 
-    One mean per channel for images, per column for tables. The empty default only converts to float.
+    One mean and deviation per channel of images, per column of tables. Without any it only converts to float.
     """
 
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check(
-            len(self.mean) == len(self.deviation), "deviation", self.deviation, f"{len(self.mean)} numbers, like mean"
-        )
+        must = f"{len(self.mean)} numbers, like mean"
+        check(len(self.mean) == len(self.deviation), "deviation", self.deviation, must)
         check(all(map(math.isfinite, self.mean)), "mean", self.mean, "finite everywhere")
         positive = all(d > 0 and math.isfinite(d) for d in self.deviation)
         check(positive, "deviation", self.deviation, "positive and finite everywhere")
 
     def __call__(self, inputs: Tensor, out: Tensor | None = None) -> Tensor:
-        """A scaled copy, written into `out` if there is one."""
+        """A scaled copy, in `out` if given."""
         scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
         result = (torch.empty(inputs.shape, device=inputs.device) if out is None else out).copy_(inputs)
         if not self.mean:
@@ -103,14 +208,14 @@ class Standardize:
 
     @classmethod
     def of(cls, inputs: Tensor) -> Standardize:
-        """The mean and deviation of these inputs; a constant column keeps its scale."""
+        """Of these inputs' own mean and deviation; a constant column keeps its scale."""
         moments = [_moments(column) for column in inputs.transpose(0, 1).flatten(1)]
         deviation = tuple(d if d > 1e-12 else 1.0 for _, d in moments)
         return cls(tuple(m for m, _ in moments), deviation)
 
 
 def _moments(column: Tensor) -> tuple[float, float]:
-    """The mean and deviation of one channel or column, as `Standardize` sees it."""
+    """Mean and standard deviation of one channel or column, in the scale of `Standardize`."""
     if column.dtype == torch.uint8:  # through the 256 counts: exact, and all of CIFAR takes a tenth of a second
         levels = torch.arange(256, dtype=torch.float64) / 255
         share = torch.bincount(column, minlength=256).double().cpu() / column.numel()
@@ -122,7 +227,7 @@ def _moments(column: Tensor) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named dataset: its publisher's split, the names of its classes and how its inputs are scaled."""
+    """A named dataset: training and test rows as published, names of the classes, scaling of the inputs."""
 
     name: str
     train: Rows
@@ -131,11 +236,11 @@ class Dataset:
     standardize: Standardize = field(default_factory=Standardize)
 
     def with_train(self, train: Rows) -> Dataset:
-        """The same dataset with other training rows (a subset, a split)."""
+        """The same dataset with other training rows, such as a subset."""
         return replace(self, train=train)
 
     def checked(self) -> Dataset:
-        """Itself, or an error that names what a fit on it would trip over."""
+        """This dataset, if a classifier can be fitted to it and tested; else `BadData` names what is wrong."""
         self.train.checked(len(self.classes), f"{self.name} training")
         self.test.checked(len(self.classes), f"{self.name} test")
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
@@ -148,16 +253,23 @@ class Dataset:
 
 
 def split(rows: Rows, fraction: float, seed: int = 0) -> tuple[Rows, Rows]:
-    """Take a stratified share of the rows off for validation: (rest, share).
+    """A stratified split into (training, validation) rows.
 
-    Every class keeps at least one row in the rest; the share of each class is its expected count, rounded so
-    that the total is right.
+    Parameters
+    ----------
+    rows
+        Rows with class numbers as labels.
+    fraction
+        Share of the rows for validation. Of each class it gets this share, rounded so that the total is right; every
+        class keeps at least one training row.
+    seed
+        Of the random choice within each class.
     """
     check(0 < fraction < 1, "fraction", fraction, "between 0 and 1, both excluded")
     wanted = round(fraction * len(rows))
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
-    # A row's place within its class, over the size of the class: sorting by it deals the classes out evenly.
+    # A row's rank within its class, over the size of the class: sorting by it interleaves the classes evenly.
     labels = rows.labels[order]
     _, inverse, counts = labels.unique(return_inverse=True, return_counts=True)
     must = f"such that each side gets a row and every class keeps one ({len(rows)} rows, {len(counts)} classes)"
@@ -166,7 +278,7 @@ def split(rows: Rows, fraction: float, seed: int = 0) -> tuple[Rows, Rows]:
     starts = torch.cumsum(counts, 0) - counts
     rank = torch.empty(len(rows), dtype=torch.float64)
     place = torch.arange(len(rows)) - starts[inverse[by_class]]
-    # The first of each class ranks zero, so it is the last to be taken.
+    # The first of each class has rank zero: it is the last to go to validation.
     rank[by_class] = (place > 0) * (place.double() + 0.5) / counts[inverse[by_class]]
-    dealt = order[torch.argsort(rank, descending=True, stable=True)]
-    return rows.take(dealt[wanted:].sort().values), rows.take(dealt[:wanted].sort().values)
+    ordered = order[torch.argsort(rank, descending=True, stable=True)]
+    return rows.take(ordered[wanted:].sort().values), rows.take(ordered[:wanted].sort().values)

@@ -1,4 +1,4 @@
-"""How posterior samples arise: an explicit ensemble, dropout masks of one network, or a Laplace approximation."""
+"""Samplers: how posterior samples arise from trained networks."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from mixupmp.core import seeds
+from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument, MissingExtra, check, whole
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 from mixupmp.core.kernels import identity
-from mixupmp.core.likelihoods import Gaussian
-from mixupmp.core.posterior import DropoutPosterior, EnsemblePosterior, LaplacePosterior, Posterior, Task
-from mixupmp.core.predictive import Seen
+from mixupmp.core.laplace_posterior import LaplacePosterior
+from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.predictive import TrainingData
 
 
 class Sampler(Protocol):
-    """How samples arise from trained networks."""
+    """How posterior samples arise from trained networks."""
 
     @property
     def networks(self) -> int:
-        """How many networks are trained."""
+        """How many networks are to be trained."""
         ...
 
-    def posterior(self, networks: Sequence[nn.Module], task: Task, seen: Seen, seed: int) -> Posterior:
+    def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         """The posterior of these trained networks."""
         ...
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Train `members` networks, each on a future of its own."""
+    """`members` networks, each fitted to its own simulated future."""
 
     members: int = 4
 
@@ -46,13 +47,13 @@ class Ensemble:
     def networks(self) -> int:
         return self.members
 
-    def posterior(self, networks: Sequence[nn.Module], task: Task, seen: Seen, seed: int) -> Posterior:
+    def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         return EnsemblePosterior(networks, task, self.members)
 
 
 @dataclass(frozen=True)
 class DropoutMasks:
-    """Train one network with dropout; its members are `members` fixed dropout masks (Gal & Ghahramani 2016)."""
+    """One network trained with dropout, and `members` fixed dropout masks (Gal & Ghahramani 2016)."""
 
     members: int = 20
 
@@ -63,7 +64,7 @@ class DropoutMasks:
     def networks(self) -> int:
         return 1
 
-    def posterior(self, networks: Sequence[nn.Module], task: Task, seen: Seen, seed: int) -> Posterior:
+    def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         posterior = DropoutPosterior(networks, task, self.members, seed)
         if not posterior.layers:
             posterior.notes = ("the network has no dropout layer: all members are the same",)
@@ -72,9 +73,18 @@ class DropoutMasks:
 
 @dataclass(frozen=True)
 class Laplace:
-    """Train one network; its members are draws of a Gaussian at its weights (Daxberger et al. 2021).
+    """`members` draws of a Gaussian around the weights of one trained network (Daxberger et al. 2021).
 
-    Curvature and prior precision come from the package laplace-torch.
+    Curvature, and the prior precision that maximizes the marginal likelihood, are laplace-torch's.
+
+    Parameters
+    ----------
+    members
+        How many draws.
+    subset
+        Which weights vary.
+    structure
+        Of the Hessian: Kronecker factors for each layer, the full matrix, or its diagonal.
     """
 
     members: int = 20
@@ -91,48 +101,48 @@ class Laplace:
     def networks(self) -> int:
         return 1
 
-    def posterior(self, networks: Sequence[nn.Module], task: Task, seen: Seen, seed: int) -> Posterior:
-        if isinstance(task.likelihood, Gaussian):
+    def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
+        if task.likelihood.classes is None:
             raise InvalidArgument("sampler", "Laplace", "an ensemble or dropout masks for a Gaussian likelihood")
         network = networks[0].eval()
         for module in network.modules():
             if isinstance(module, PooledConvolution):
-                module.fast = False  # curvature takes several passes backward through one forward
+                module.fast = False  # curvature needs several backward passes through one forward pass
         with seeds.global_seed(seeds.derive(seed, "laplace")):
-            approximation = self._fit(network, seen)
+            approximation = self._fit(network, data)
             draws = approximation.sample(self.members).detach()
         changes = _by_parameter(network, draws, approximation)
         return LaplacePosterior(networks, task, changes)
 
-    def _fit(self, network: nn.Module, seen: Seen) -> Any:
+    def _fit(self, network: nn.Module, data: TrainingData) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # what its own dependencies use of torch
+                warnings.simplefilter("ignore", DeprecationWarning)  # from its own dependencies
                 from laplace import Laplace as Approximation
         except ImportError as error:
             raise MissingExtra("laplace-torch", "laplace", "The Laplace method") from error
         if not any(parameter.requires_grad for parameter in network.parameters()):
-            network.requires_grad_(True)  # a posterior has frozen it
+            network.requires_grad_(True)  # frozen by an earlier posterior
         approximation: Any = Approximation(
             network,
             "classification",
             subset_of_weights=self.subset,
             hessian_structure=self.structure,
         )
-        approximation.fit(_batches(seen))
+        approximation.fit(_batches(data))
         with warnings.catch_warnings():
-            # It warns of a default for predictions that are not made through it.
+            # It warns of a default for its predictions, which are not used here.
             warnings.filterwarnings("ignore", message=".*link_approx.*")
             approximation.optimize_prior_precision(method="marglik")
         return approximation
 
 
-def _batches(seen: Seen, rows: int = 256) -> DataLoader[Any]:
-    """The seen rows, unaugmented and scaled, as laplace-torch wants them."""
+def _batches(data: TrainingData, rows: int = 256) -> DataLoader[Any]:
+    """The training rows, scaled but not augmented, as the DataLoader that laplace-torch takes."""
     unused = torch.Generator()
-    chunks = torch.arange(len(seen.source)).split(rows)
+    chunks = torch.arange(len(data.rows)).split(rows)
     inputs, labels = [], []
-    for batch in seen.batches(chunks, identity, unused):
+    for batch in data.batches(chunks, identity, unused):
         inputs.append(batch.inputs)
         labels.append(batch.targets.argmax(1))
     dataset = torch.utils.data.TensorDataset(torch.cat(inputs), torch.cat(labels))
@@ -140,7 +150,7 @@ def _batches(seen: Seen, rows: int = 256) -> DataLoader[Any]:
 
 
 def _by_parameter(network: nn.Module, draws: Tensor, approximation: Any) -> dict[str, Tensor]:
-    """Flat draws as named changes of the parameters that vary: those that were trained, or the last layer's."""
+    """Flat draws as theta_b - theta of each parameter that varies: all that were trained, or the last layer's."""
     parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
     names = list(parameters)
     last = getattr(approximation.model, "_last_layer_name", None)
@@ -158,4 +168,5 @@ def _by_parameter(network: nn.Module, draws: Tensor, approximation: Any) -> dict
 
 
 def check_members(members: int) -> None:
+    """Raise `InvalidArgument` unless this can be a number of members."""
     check(whole(members), "members", members, "a whole number, at least 1")

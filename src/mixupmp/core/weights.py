@@ -1,9 +1,10 @@
-"""w: how much each row of the future counts. Expected (Algorithm 2), or drawn (Algorithm 1)."""
+"""w: the weights of the rows of a future, expected (Algorithm 2) or drawn from a Dirichlet (Algorithm 1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from math import inf
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -11,25 +12,36 @@ from torch import Generator, Tensor
 from mixupmp.core.errors import check, number, whole
 
 
+@runtime_checkable
 class DrawnWeights(Protocol):
     """Weights drawn once for each member, over the seen rows and a fixed number of atoms from the base measure."""
 
-    atoms: int | None
+    @property
+    def atoms(self) -> int | None:
+        """T; None: as many as seen rows."""
+        ...
 
-    def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor: ...
+    def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
+        """(seen + atoms,) weights that sum to one."""
+        ...
 
 
 @dataclass(frozen=True)
 class Expected:
-    """E[w]: seen rows count alike, pseudo rows together r times as much; fresh pseudo rows come with each batch."""
+    """Weights of Algorithm 2, E[w]: 1 for a seen row, r n/t for each of t pseudo rows, drawn anew with every batch."""
 
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """w ~ Dirichlet(1, .., 1, c/T, .., c/T) over n seen rows and T atoms, c = r n (Algorithm 1).
+    """Weights of Algorithm 1: w ~ Dirichlet(1, .., 1, c/T, .., c/T) over n seen rows and T atoms, c = r n.
 
-    With c = 0 there are no atoms, and it is the Bayesian bootstrap (Rubin 1981). `atoms` is T, n unless given. Returned
-    weights sum to one; E[sum over the atoms] = c / (n + c).
+    With c = 0 there are no atoms, and it is the Bayesian bootstrap (Rubin 1981). The weights sum to one, and those of
+    the atoms have the expected sum c / (n + c).
+
+    Parameters
+    ----------
+    atoms
+        T; None: n.
     """
 
     atoms: int | None = None
@@ -38,8 +50,9 @@ class Dirichlet:
         _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
-        if ratio == float("inf"):
-            # The limit of a Dirichlet whose mass c goes to infinity: no mass on what was seen, no spread on the atoms.
+        """(seen + atoms,) weights that sum to one."""
+        if ratio == inf:
+            # The limit of a Dirichlet whose mass c goes to infinity: none on the seen rows, no spread on the atoms.
             return torch.cat([torch.zeros(seen), torch.full((atoms,), 1 / atoms)])
         shapes = torch.ones(seen + atoms, dtype=torch.float64)
         if atoms:
@@ -50,11 +63,18 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class StabilizedDirichlet:
-    """The stabilized Bayesian bootstrap of appendix A, its weights kept within a bound.
+    """Weights of the stabilized Bayesian bootstrap (appendix A), which are bounded.
 
-    w = (w~ + eta) / (1 + N eta) with w~ ~ Dirichlet(1, .., 1) over N rows and eta = 1 / (M - N), M > N. (The appendix
-    prints the denominator n + eta, which does not sum to one; this one does, and every weight then lies in
-    [1/M, M], as its assumption A5 asks.) `bound` is M, as a multiple of N.
+    w = (w~ + eta) / (1 + N eta) with w~ of `Dirichlet` over N rows and eta = 1 / (M - N), M > N. Every weight then lies
+    in [1/M, M], as assumption A5 asks. (The appendix prints the denominator n + eta, with which they do not sum to
+    one.)
+
+    Parameters
+    ----------
+    bound
+        M, as a multiple of N.
+    atoms
+        T; None: n.
     """
 
     bound: float = 2.0
@@ -66,13 +86,14 @@ class StabilizedDirichlet:
         _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
+        """(seen + atoms,) weights that sum to one."""
         plain = Dirichlet().draw(seen, atoms, ratio, generator)
         rows = seen + atoms
         eta = 1 / (self.bound * rows - rows)
         return (plain + eta) / (1 + rows * eta)
 
 
-Weights = Expected | Dirichlet | StabilizedDirichlet
+Weights = Expected | DrawnWeights
 
 
 def _check_atoms(atoms: int | None) -> None:

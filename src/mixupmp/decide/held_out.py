@@ -20,7 +20,7 @@ CRITERIA = ("nll", "brier", "error", "crps")
 
 def check_criterion(criterion: str, likelihood: Categorical | Gaussian) -> None:
     """Refuse a criterion that is not defined for this likelihood."""
-    known = ("nll", "brier", "error") if isinstance(likelihood, Categorical) else ("nll", "crps")
+    known = ("nll", "brier", "error") if likelihood.classes else ("nll", "crps")
     check(criterion in known, "criterion", criterion, f"one of {', '.join(known)} for this likelihood")
 
 
@@ -54,6 +54,5 @@ def class_losses(probabilities: Tensor, labels: Tensor, criterion: str) -> Tenso
 
 def regression_losses(outputs: Tensor, labels: Tensor, criterion: str) -> Tensor:
     """The loss of each row under the equal mixture of the members' Gaussians, for outputs (members, rows, 2)."""
-    means, deviations = outputs[..., 0], (0.5 * outputs[..., 1].clamp(-12, 12)).exp()
     measure = mixture_crps if criterion == "crps" else mixture_nll
-    return measure(means, deviations, labels.double())
+    return measure(*Gaussian().moments(outputs), labels.double())

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
@@ -152,7 +151,7 @@ class _Evaluator:
 
     def __init__(self, plan: Plan, search: Search, engine: Engine) -> None:
         assert isinstance(plan.train, Rows)
-        self.classes = isinstance(plan.task.likelihood, Categorical)
+        self.classes = plan.task.likelihood.classes is not None
         self.calibrated = self.classes and search.calibrate
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))

@@ -103,10 +103,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         """(members, rows, outputs) of each block of rows."""
         if self.layout_.kind == "images":
             yield from self.posterior_.stream_outputs(inputs)
-            return
-        for block in inputs.split(BLOCK_ROWS):
-            filled = torch.cat([block, block[-1:].expand(BLOCK_ROWS - len(block), -1)])
-            yield self.posterior_.member_outputs(filled)[:, : len(block)]
+        else:
+            yield from self.posterior_.stream_outputs(inputs, BLOCK_ROWS, pad=True)
 
     def _member_outputs(self, X: Any) -> Tensor:
         return torch.cat([block.cpu() for block in self._blocks(self._inputs(X))], 1)

@@ -154,7 +154,6 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         }
 
     def _gaussians(self, X: Any) -> tuple[Tensor, Tensor]:
-        mean, log_variance = self._member_outputs(X).double().unbind(-1)
-        # Clamped as in the likelihood that they were trained by.
-        deviation = (0.5 * log_variance.clamp(-12, 12)).exp()
+        outputs = self._member_outputs(X).double()
+        mean, deviation = self.posterior_.task.likelihood.moments(outputs)
         return mean * self.target_deviation_ + self.target_mean_, deviation * self.target_deviation_

@@ -22,8 +22,7 @@ from torch.nn import functional
 
 from mixupmp.core import seeds
 from mixupmp.core.base_measures import Mixup, choose
-from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.errors import check
 from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
 from mixupmp.core.recipe import Recipe, batches_of
 from mixupmp.metrics import evaluate, mutual_information, predictive_entropy
@@ -67,12 +66,10 @@ def distill(
     blends : int
         Mixup blends per input, 0 for none.
     """
-    likelihood = posterior.task.likelihood
-    if not isinstance(likelihood, Categorical):
-        raise InvalidArgument("posterior", type(likelihood).__name__, "that of a classifier")
+    classes = posterior.task.require_classes("to be distilled")
     check(blends >= 0, "blends", blends, "zero or more")
     check(len(inputs) >= 2, "inputs", len(inputs), "at least two rows")
-    outputs = likelihood.classes + 1
+    outputs = classes + 1
     with seeds.global_seed(seeds.derive(seed, "student")):
         student = _factory(network, posterior.task.input_shape, outputs)()
     recipe = recipe or Recipe(epochs=30, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2)

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError
-from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import DropoutPosterior, LaplacePosterior, Posterior, logits_of
+from mixupmp.core.laplace_posterior import LaplacePosterior
+from mixupmp.core.likelihoods import Gaussian
+from mixupmp.core.posterior import Posterior, logits_of
 from mixupmp.core.version import __version__
 from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
 from mixupmp.metrics.checks import TINY
@@ -68,7 +70,7 @@ def export_onnx(
         pixels = len(task.input_shape) == 3
     example = _example(task.input_shape, pixels)
     graph = _graph(posterior, example, calibrator, target).eval()
-    names = CLASSIFIER_OUTPUTS if isinstance(task.likelihood, Categorical) else REGRESSOR_OUTPUTS
+    names = CLASSIFIER_OUTPUTS if task.likelihood.classes else REGRESSOR_OUTPUTS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside the exporter
         program: Any = torch.onnx.export(
@@ -188,9 +190,8 @@ class _Regressor(nn.Module):
         self.center, self.scale = target
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.members(self.scaled(inputs))
-        means = outputs[..., 0] * self.scale + self.center
-        deviations = (0.5 * outputs[..., 1].clamp(-12, 12)).exp() * self.scale
+        means, deviations = Gaussian().moments(self.members(self.scaled(inputs)))
+        means, deviations = means * self.scale + self.center, deviations * self.scale
         mean = means.mean(0)
         variance = deviations.square().mean(0) + (means - mean).square().mean(0)
         return means, deviations, mean, variance.sqrt()
@@ -215,7 +216,7 @@ def _graph(
     else:
         members = _Networks(posterior.networks)
     scaled = _Scaled(posterior, example.dtype == torch.uint8)
-    if isinstance(posterior.task.likelihood, Categorical):
+    if posterior.task.likelihood.classes:
         return _Classifier(scaled, members, calibrator)
     return _Regressor(scaled, members, target)
 

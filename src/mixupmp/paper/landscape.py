@@ -63,8 +63,8 @@ def draw_landscapes(study: Study, title: str, panels: Sequence[Panel]) -> None:
 def sample_future(plan: Plan, count: int = SHOWN_ROWS) -> tuple[Tensor, Tensor, Tensor]:
     """Rows drawn from one simulated F_inf: inputs, labels on [0, K-1], and which of them repeat observed rows."""
     generator = seeds.generator(plan.seed, 0, "draws")
-    future = simulate(plan.method.predictive, plan.seen(), plan.recipe.pseudo_batch_size, generator)
-    batch = next(iter(future.batches([torch.arange(future.rows)], generator)))
+    future = simulate(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size, generator)
+    batch = next(iter(future.batches([torch.arange(len(future))], generator)))
     chosen = torch.multinomial(batch.weights.double(), count, replacement=True, generator=generator)
     observed = len(plan.train) if plan.method.predictive.ratio != float("inf") else 0  # type: ignore[arg-type]
     label = batch.targets @ torch.arange(batch.targets.shape[1], dtype=torch.float32)

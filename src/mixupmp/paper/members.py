@@ -137,7 +137,7 @@ class Cache:
                 networks.append(network)
         if not networks:
             return None
-        posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
+        posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
         posterior.wanted, posterior.summaries = len(summaries), summaries
         return posterior
 

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check, whole
+from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import plain
-from mixupmp.core.posterior import DropoutPosterior, EnsemblePosterior, LaplacePosterior, Posterior, Summary, Task
+from mixupmp.core.posterior import EnsemblePosterior, Posterior, Summary, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result

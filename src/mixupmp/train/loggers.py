@@ -20,7 +20,6 @@ from typing import Any, Protocol
 import torch
 
 from mixupmp.core.errors import MissingExtra
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Summary
 from mixupmp.core.rows import Rows
@@ -106,7 +105,7 @@ def log_posterior(logger: Logger | None, posterior: Posterior, validation: Rows 
     if logger is None:
         return
     results: dict[str, float] = {"posterior/members": float(posterior.members)}
-    if validation is not None and isinstance(posterior.task.likelihood, Categorical):
+    if validation is not None and posterior.task.likelihood.classes:
         probabilities = posterior.member_probabilities(validation.inputs).cpu()
         for members in range(1, posterior.members + 1):
             found = evaluate(probabilities[:members], validation.labels)

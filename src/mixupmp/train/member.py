@@ -17,7 +17,7 @@ from torch import Tensor
 from mixupmp.core import seeds
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.likelihoods import Categorical, weighted_loss
+from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary, logits_of
 from mixupmp.core.predictive import simulate
@@ -52,14 +52,16 @@ class MemberFit:
         self.draws = seeds.generator(plan.seed, member, "draws")
         with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
             self.network = build_network(plan, member).to(self.device)
-            self.future = simulate(plan.method.predictive, plan.seen(), self.recipe.pseudo_batch_size, self.draws)
+            self.future = simulate(
+                plan.method.predictive, plan.training_data(), self.recipe.pseudo_batch_size, self.draws
+            )
         images = len(plan.task.input_shape) == 3
         self.memory_format = memory_format(self.network) if images else torch.contiguous_format
         self.network = self.network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
         self.optimizer = self.recipe.build_optimizer(self.network.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
-        self.steps_an_epoch = len(batches_of(self.future.rows, self.recipe.batch_size, torch.arange(self.future.rows)))
+        self.steps_an_epoch = len(batches_of(len(self.future), self.recipe.batch_size, torch.arange(len(self.future))))
         # Torch's global generator, which dropout and users' transforms draw from, as it is while this fit runs.
         self._global_state, self._running = seeds.generator(plan.seed, member, "global").get_state(), False
         self._cuda_state: Tensor | None = None  # the GPU's own, once it has been used
@@ -131,7 +133,7 @@ class MemberFit:
             watch.stepped(self)
 
     def _chunks(self, epoch: int) -> list[Tensor]:
-        rows, size = self.future.rows, self.recipe.batch_size
+        rows, size = len(self.future), self.recipe.batch_size
         if size is None or size >= rows:
             return [torch.arange(rows)]  # all rows at once: their order is of no consequence
         order = torch.randperm(rows, generator=seeds.generator(self.plan.seed, self.member, "order", epoch))
@@ -208,14 +210,14 @@ class MemberFit:
     @torch.no_grad()
     def _training_accuracy(self, most: int | None = None) -> float | None:
         """Of all rows, or of `most` of them, evenly spaced: they may be sorted by class."""
-        if not isinstance(self.plan.task.likelihood, Categorical):
+        if self.plan.task.likelihood.classes is None:
             return None
-        seen = self.plan.seen()
-        count = min(len(seen.source), most or len(seen.source))
-        chunks = (torch.arange(count) * len(seen.source) // count).split(256)
+        seen = self.plan.training_data()
+        count = min(len(seen.rows), most or len(seen.rows))
+        chunks = (torch.arange(count) * len(seen.rows) // count).split(256)
         self.network.eval()
         correct = 0
-        for rows in seen.source.batches(chunks):
+        for rows in seen.rows.batches(chunks):
             outputs = logits_of(self.network(self.plan.task.standardize(rows.inputs)))
             correct += int((outputs.argmax(1) == rows.labels).sum())
         self.network.train()

@@ -150,7 +150,7 @@ def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
         network.load_state_dict(weights)
         networks.append(network.to(plan.device))
     with pinned_threads(plan.recipe.threads):  # a Laplace approximation computes as much as a fit
-        posterior = plan.method.sampler.posterior(networks, plan.task, plan.seen(), plan.seed)
+        posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
     posterior.wanted, posterior.notes = wanted, (*notes, *posterior.notes)
     posterior.summaries = [summary for summary, _ in finished]
     posterior.origin = plan.describe()

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import EnsemblePosterior
 from mixupmp.metrics.scores import Scores
@@ -22,24 +21,26 @@ def over_confidence(network: nn.Module, plan: Plan) -> Tensor:
     Judged on the posterior that this network gives, with its dropout masks: that is what is to be calibrated.
     """
     assert plan.validation is not None
-    assert isinstance(plan.task.likelihood, Categorical)
+    classes, validation = plan.task.require_classes("for over-confidence"), plan.validation.to(plan.device)
     with _as_it_was(network):
-        posterior = plan.method.sampler.posterior([network], plan.task, plan.seen(), plan.seed)
-        confidence, predicted = posterior.probabilities(plan.validation.inputs).cpu().max(1)
+        posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
+        members = posterior.member_probabilities(validation.inputs, check_finite=False)
+        confidence, predicted = members.mean(0).cpu().max(1)
     labels = plan.validation.labels
     gap = confidence - (predicted == labels).float()
-    total = torch.zeros(plan.task.likelihood.classes).index_add_(0, labels, gap)
-    count = torch.bincount(labels, minlength=plan.task.likelihood.classes)
+    total = torch.zeros(classes).index_add_(0, labels, gap)
+    count = torch.bincount(labels, minlength=classes)
     return total / count.clamp(min=1)
 
 
 def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
     """Validation loss and accuracy of this network by itself, for its history."""
     assert plan.validation is not None
-    if not isinstance(plan.task.likelihood, Categorical):
+    if plan.task.likelihood.classes is None:
         return {}
     with _as_it_was(network):
-        outputs = EnsemblePosterior([network], plan.task, 1).member_outputs(plan.validation.inputs)[0]
+        inputs = plan.validation.to(plan.device).inputs
+        outputs = EnsemblePosterior([network], plan.task, 1).member_outputs(inputs, check_finite=False)[0]
     return judged(outputs.cpu(), plan.validation.labels)
 
 

@@ -23,7 +23,7 @@ GROUPED_ROWS = 8  # up to which one grouped convolution beats one after another
 Stage = Callable[[Tensor, bool], tuple[Tensor, bool]]
 
 
-class Together:
+class StackedForward:
     """Members whose networks are the same sequence of known layers."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
@@ -39,7 +39,7 @@ class Together:
         return values.expand(self.members, *values.shape) if shared else values
 
 
-def can_go_together(networks: Sequence[nn.Module]) -> bool:
+def can_stack(networks: Sequence[nn.Module]) -> bool:
     """Whether these networks are alike, and made of layers that are known here."""
     # Exact types: a class of the user's that derives from one of these may compute something else.
     if not all(_is_sequence(network) and not _hooked(network) for network in networks):

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary
 from mixupmp.core.threads import cores, pinned_threads
@@ -108,7 +107,7 @@ class VectorizedFit:
         """This epoch in the histories of a group's members."""
         validation = self.plan.validation
         judgments: list[dict[str, Any]] = [{} for _ in group.members]
-        if validation is not None and isinstance(self.plan.task.likelihood, Categorical):
+        if validation is not None and self.plan.task.likelihood.classes:
             outputs = group.outputs(self.plan.task.standardize(validation.inputs))
             judgments = [judged(own, validation.labels) for own in outputs]
         about = {"epoch": epoch, "learning_rate": rate, "seconds": round(self.seconds, 3)}
@@ -141,13 +140,13 @@ class VectorizedFit:
 
     def accuracies(self) -> dict[int, float | None]:
         """Training accuracy of each member."""
-        if not isinstance(self.plan.task.likelihood, Categorical):
+        if self.plan.task.likelihood.classes is None:
             return dict.fromkeys(self.members)
-        seen = self.plan.seen()
+        seen = self.plan.training_data()
         correct = torch.zeros(len(self.members))
-        for rows in seen.source.batches(torch.arange(len(seen.source)).split(4096)):
+        for rows in seen.rows.batches(torch.arange(len(seen.rows)).split(4096)):
             correct += (self.outputs(self.plan.task.standardize(rows.inputs)).argmax(-1) == rows.labels).sum(1)
-        return {m: int(c) / len(seen.source) for m, c in zip(self.members, correct, strict=True)}
+        return {m: int(c) / len(seen.rows) for m, c in zip(self.members, correct, strict=True)}
 
     def close(self) -> None:
         self.threads.shutdown()
@@ -199,7 +198,7 @@ def _states(group: tuple[int, ...], saved: dict[int, State]) -> list[dict[str, T
 
 def _seconds(plan: Plan, members: int) -> float:
     """About how long the members take on one core: the arithmetic, and what each step costs besides."""
-    rows = len(plan.seen().source)
+    rows = len(plan.training_data().rows)
     steps = plan.recipe.epochs * ceil(rows / (plan.recipe.batch_size or rows))
     used = plan.recipe.epochs * rows * (1 if plan.method.predictive.ratio == 0 else 2)
     weights = sum(parameter.numel() for parameter in build_network(plan, 0).parameters())

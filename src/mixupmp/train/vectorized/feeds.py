@@ -17,9 +17,9 @@ from mixupmp.core.base_measures import Mixup, choose, pair_weights
 from mixupmp.core.batch import Batch
 from mixupmp.core.kernels import identity
 from mixupmp.core.plan import Plan
-from mixupmp.core.predictive import Drawn, Future, Streamed, simulate
+from mixupmp.core.predictive import FixedFuture, Future, ResampledFuture, simulate
 from mixupmp.core.recipe import batches_of
-from mixupmp.core.source import InMemory
+from mixupmp.core.rows import Rows
 
 BLOCK = 32  # steps whose uniforms are drawn at once
 
@@ -45,16 +45,16 @@ class Feed(Protocol):
 def feed_for(plan: Plan, members: tuple[int, ...], states: list[Tensor] | None) -> Feed:
     """The fastest feed that serves this plan; `states` puts the members' generators where they were."""
     draws = [seeds.generator(plan.seed, member, "draws") for member in members]
-    futures = [simulate(plan.method.predictive, plan.seen(), plan.recipe.pseudo_batch_size, g) for g in draws]
+    futures = [simulate(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size, g) for g in draws]
     if states is not None:
         for generator, state in zip(draws, states, strict=True):
             generator.set_state(state)
     first, size = futures[0], plan.recipe.batch_size
-    if plan.method.predictive.kernel is identity and isinstance(first.seen.source, InMemory):
-        whole = size is None or size >= first.rows
-        if whole and (isinstance(first, Drawn) or first.predictive.ratio == 0):
+    if plan.method.predictive.kernel is identity and isinstance(first.data.rows, Rows):
+        whole = size is None or size >= len(first)
+        if whole and (isinstance(first, FixedFuture) or first.predictive.ratio == 0):
             return Constant(futures, draws)
-        if isinstance(first, Streamed) and (first.predictive.ratio == 0 or type(first.predictive.base) is Mixup):
+        if isinstance(first, ResampledFuture) and (first.predictive.ratio == 0 or type(first.predictive.base) is Mixup):
             return WholeMixup(first, draws) if whole else Shuffled(plan, members, first, draws)
     return OneByOne(plan, members, futures, draws)
 
@@ -64,7 +64,7 @@ class OneByOne:
 
     def __init__(self, plan: Plan, members: tuple[int, ...], futures: list[Future], draws: list[Generator]) -> None:
         self.plan, self.members, self.futures, self.draws = plan, members, futures, draws
-        self.rows = futures[0].rows
+        self.rows = len(futures[0])
         self.steps_an_epoch = len(batches_of(self.rows, plan.recipe.batch_size, torch.arange(self.rows)))
         self.batches: list[Iterator[Batch]] = []
 
@@ -89,7 +89,7 @@ class Constant:
     def __init__(self, futures: list[Future], draws: list[Generator]) -> None:
         self.draws = draws
         self.batch = stacked([
-            next(iter(future.batches([torch.arange(future.rows)], generator)))
+            next(iter(future.batches([torch.arange(len(future))], generator)))
             for future, generator in zip(futures, draws, strict=True)
         ])  # fmt: skip
 
@@ -103,16 +103,16 @@ class Constant:
 class Shuffled:
     """Batches of seen rows in each member's own order, with or without Mixup blends: gathered for all at once."""
 
-    def __init__(self, plan: Plan, members: tuple[int, ...], future: Streamed, draws: list[Generator]) -> None:
+    def __init__(self, plan: Plan, members: tuple[int, ...], future: ResampledFuture, draws: list[Generator]) -> None:
         self.plan, self.members, self.future, self.draws = plan, members, future, draws
-        self.steps_an_epoch = len(batches_of(future.rows, plan.recipe.batch_size, torch.arange(future.rows)))
-        self.parts = columns(next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0]))))
+        self.steps_an_epoch = len(batches_of(len(future), plan.recipe.batch_size, torch.arange(len(future))))
+        self.parts = columns(next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0]))))
         self.epoch, self.orders = -1, [torch.empty(0)]
 
     def next(self, step: int) -> Stacked:
         epoch, done = divmod(step, self.steps_an_epoch)
         if epoch != self.epoch:
-            each = [_chunks(self.plan, member, epoch, self.future.rows) for member in self.members]
+            each = [_chunks(self.plan, member, epoch, len(self.future)) for member in self.members]
             self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
         order = self.orders[done]  # (members, rows)
         seen = self._rows(order)
@@ -159,11 +159,11 @@ class WholeMixup:
 
     steps_an_epoch = 1
 
-    def __init__(self, future: Streamed, draws: list[Generator]) -> None:
+    def __init__(self, future: ResampledFuture, draws: list[Generator]) -> None:
         assert isinstance(future.predictive.base, Mixup)
-        self.draws, self.base, self.rows = draws, future.predictive.base, future.rows
-        self.count = future.pseudo_rows or future.rows
-        whole = next(iter(future.seen.batches([torch.arange(future.rows)], identity, draws[0])))
+        self.draws, self.base, self.rows = draws, future.predictive.base, len(future)
+        self.count = future.pseudo_rows or len(future)
+        whole = next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0])))
         inputs, targets, (self.weights,) = columns(whole)
         for_seen, for_pseudo = future.factors(self.rows, self.count)
         first = self.rows if for_seen else 0  # where pseudo rows start

@@ -96,7 +96,7 @@ class Group:
         batch = self.feed.next(step)
         outputs, slopes = self._room(batch.inputs.shape[-1])
         self.forward(batch.inputs, self.weights, self.biases, outputs)
-        slope = self.plan.task.likelihood.slope(outputs[-1], batch.targets, dim=1)
+        slope = self.plan.task.likelihood.output_gradient(outputs[-1], batch.targets, dim=1)
         slope.mul_(batch.shares)
         self.backward(batch.inputs, self.weights, outputs, slope, slopes, *self.gradients)
         rate = self.plan.recipe.rate(step, self.feed.steps_an_epoch)
@@ -117,7 +117,7 @@ class Group:
     def losses(self, batch: Stacked) -> Tensor:
         """Each member's loss of the step just made, from the outputs that are still there."""
         outputs, _ = self._room(batch.inputs.shape[-1])
-        rows = self.plan.task.likelihood.negative_log(outputs[-1], batch.targets, dim=1)
+        rows = self.plan.task.likelihood.row_losses(outputs[-1], batch.targets, dim=1)
         return (rows * batch.shares.squeeze(1)).sum(-1)
 
     @torch.no_grad()

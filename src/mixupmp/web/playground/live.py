@@ -70,8 +70,8 @@ def seen(plan: Plan) -> list[list[float]]:
 def future(plan: Plan) -> list[list[float]]:
     """A sample of F_inf, the first member's: x, y, weight, and the share of each class."""
     draws = seeds.generator(plan.seed, 0, "draws")
-    drawn = simulate(plan.method.predictive, plan.seen(), plan.recipe.pseudo_batch_size, draws)
-    batch = next(iter(drawn.batches([torch.arange(drawn.rows)], draws)))
+    drawn = simulate(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size, draws)
+    batch = next(iter(drawn.batches([torch.arange(len(drawn))], draws)))
     table = torch.cat([batch.inputs, batch.weights[:, None], batch.targets], 1)
     return [[round(value, 3) for value in row] for row in table.tolist()]
 

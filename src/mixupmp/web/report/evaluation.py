@@ -15,8 +15,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, BadRun, check
-from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.errors import BadData, BadRun
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.data import corrupted
@@ -66,8 +65,7 @@ class Evaluation:
 
 def evaluate(posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = ()) -> Evaluation:
     """Ask a posterior about a dataset's test rows, and about corrupted copies of them: (corruption, severity)."""
-    likelihood = posterior.task.likelihood
-    check(isinstance(likelihood, Categorical), "posterior", type(likelihood).__name__, "a classifier's, for a report")
+    posterior.task.require_classes("for a report")
     test = dataset.test.checked(len(dataset.classes), "test")
     members = posterior.member_probabilities(test.inputs).cpu()
     classes = posterior.task.classes or dataset.classes

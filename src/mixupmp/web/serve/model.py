@@ -13,8 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import InvalidArgument, MissingExtra, check
-from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.errors import MissingExtra, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
@@ -100,9 +99,7 @@ class Model:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        likelihood = self.posterior.task.likelihood
-        assert isinstance(likelihood, Categorical)
-        return self.posterior.task.classes or tuple(map(str, range(likelihood.classes)))
+        return self.posterior.task.class_names
 
     @property
     def pixels_only(self) -> bool:
@@ -150,7 +147,7 @@ class Model:
 
 def in_torch(posterior: Posterior) -> Members:
     """The posterior as it is."""
-    return lambda inputs: posterior.member_probabilities(inputs).cpu()
+    return lambda inputs: posterior.member_probabilities(inputs, check_finite=False).cpu()
 
 
 def in_onnx(posterior: Posterior, threads: int = 1) -> Members:
@@ -183,14 +180,13 @@ def model_of(
     title: str = "A posterior",
 ) -> Model:
     """A posterior made ready to serve; `held_out` rows give its sets and its abstention their guarantee."""
-    if not isinstance(posterior.task.likelihood, Categorical):
-        raise InvalidArgument("posterior", type(posterior.task.likelihood).__name__, "a classifier's, to be served")
+    posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")
     members = in_onnx(posterior) if runtime == "onnx" else in_torch(posterior)
     if held_out is None:
         return Model(posterior, members, Promise(coverage, risk), runtime, title)
     promise = promise_from(members, held_out, coverage, risk)
-    names = posterior.task.classes or tuple(map(str, range(posterior.task.likelihood.classes)))
+    names = posterior.task.class_names
     chosen = range(0, len(held_out), max(1, len(held_out) // 12))
     examples = [(held_out.inputs[row], names[int(held_out.labels[row])]) for row in chosen][:12]
     return Model(posterior, members, promise, runtime, title, examples)

@@ -1,0 +1,60 @@
+"""Posterior samples of a Laplace approximation."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, jvp
+
+from mixupmp.core.posterior import Posterior, Task, logits_of
+
+_FORWARD = threading.Lock()  # torch has one forward-derivative level for all threads
+
+
+class LaplacePosterior(Posterior):
+    """Samples of a Gaussian around one trained network's weights, with the network linearized there.
+
+    Member b has outputs f(x) + J(x) (theta_b - theta), the predictive that Immer et al. (2021) recommend for Laplace.
+    For a last-layer Gaussian that is exactly the network with the sampled last layer.
+    """
+
+    def __init__(
+        self, networks: Sequence[nn.Module], task: Task, changes: dict[str, Tensor], notes: Sequence[str] = ()
+    ) -> None:
+        super().__init__(networks, task, 1, notes)
+        self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
+        with warnings.catch_warnings(), forward_ad.dual_level():
+            # torch loads forward derivatives at their first use, through a deprecated part of its own.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+
+    @property
+    def members(self) -> int:
+        return len(next(iter(self.changes.values())))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.changes
+
+    def to(self, device: torch.device | str) -> Posterior:
+        self.changes = {name: change.to(device) for name, change in self.changes.items()}
+        return super().to(device)
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        network = self.networks[0]
+        varying = {name: dict(network.named_parameters())[name].detach() for name in self.changes}
+
+        def outputs(parameters: dict[str, Tensor]) -> Tensor:
+            return logits_of(functional_call(network, parameters, (inputs,)))
+
+        def member(change: dict[str, Tensor]) -> Tensor:
+            value, slope = jvp(outputs, (varying,), (change,))  # type: ignore[misc]
+            return value + slope
+
+        changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
+        with _FORWARD:
+            return torch.stack([member(change) for change in changes])
