@@ -195,7 +195,7 @@ def test_inputs_that_do_not_fit_the_run_are_named(run: Path, tmp_path: Path) -> 
     (tmp_path / "text.csv").write_text("a,b\n1,x\n")
     refused(mixupmp("predict", run, "--input", "text.csv"), "text.csv cannot be read")
     (tmp_path / "broken.png").write_bytes(b"not a picture")
-    refused(mixupmp("predict", run, "--input", "broken.png"), "broken.png is not an image")
+    refused(mixupmp("predict", run, "--input", "broken.png"), "broken.png cannot be read as an image")
 
 
 def test_the_real_process_complains_in_one_line(tmp_path: Path) -> None:

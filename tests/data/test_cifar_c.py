@@ -62,7 +62,7 @@ def test_truncated_and_missing_files_and_bad_severities(tmp_path):
     folder = published(tmp_path / "c", np.zeros((50, 32, 32, 3), np.uint8), np.zeros(50, int))
     path = folder / "fog.npy"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(BadData, match=r"fog\.npy cannot be read, it may be truncated"):
+    with pytest.raises(BadData, match=r"fog\.npy cannot be read as an array: .* It may be truncated"):
         read_corrupted(folder, "fog", 1)
     with pytest.raises(DataNotFound, match=r"smog\.npy"):
         read_corrupted(folder, "smog", 1)

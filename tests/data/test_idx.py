@@ -51,7 +51,7 @@ def test_a_truncated_file_is_named_with_its_sizes(tmp_path, kept, zipped):
 def test_a_gzip_cut_short_is_named(tmp_path):
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(idx_bytes(np.arange(200, dtype=np.uint8).reshape(2, 10, 10)))[:-30])
-    with pytest.raises(BadData, match=r"images\.gz is not a whole gzip file"):
+    with pytest.raises(BadData, match=r"images\.gz cannot be read as a gzip file"):
         idx.read_idx(path)
 
 

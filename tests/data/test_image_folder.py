@@ -6,7 +6,7 @@ import torch
 
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.data import load_path
-from mixupmp.data.image_folder import read_image_folder
+from mixupmp.data.images import read_image_folder
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)

@@ -21,8 +21,8 @@ from small_files import write_idx_folder
 from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
 from mixupmp.core.files import replacing
 from mixupmp.data import cifar, idx, load
-from mixupmp.data.catalog import locate, roots
 from mixupmp.data.download import Remote, fetch, unpack
+from mixupmp.data.files import locate, roots
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
-from mixupmp.core.errors import BadData, DataNotFound, MissingExtra
+from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
-from mixupmp.data.arrays import as_inputs
-from mixupmp.data.image_folder import ENDINGS as IMAGES
-from mixupmp.data.image_folder import WrongSize, image_row
+from mixupmp.data.arrays import as_inputs, load_arrays
+from mixupmp.data.files import reading
+from mixupmp.data.images import ENDINGS, WrongSize, read_image
 
 
 def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
@@ -24,7 +22,7 @@ def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
     if not path.is_file():
         raise DataNotFound(f"{path} does not exist, or is not a file: --input takes .npy, .npz, .csv or an image.")
     kind = path.suffix.lower()
-    if kind in IMAGES:
+    if kind in ENDINGS:
         return _image(path, task, resize)
     readers = {".npy": _npy, ".npz": _npz, ".csv": _csv}
     if kind not in readers:
@@ -44,16 +42,16 @@ def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
 
 
 def _npy(path: Path) -> NDArray[Any]:
-    loaded = _load(path)
-    if not isinstance(loaded, np.ndarray):
+    loaded = load_arrays(path)
+    if isinstance(loaded, dict):
         raise BadData(f"{path} is an archive of arrays: name it .npz.")
     return loaded
 
 
 def _npz(path: Path) -> NDArray[Any]:
     """The array X, or X_test, or the only one there is."""
-    content = _load(path)
-    if isinstance(content, np.ndarray):
+    content = load_arrays(path)
+    if not isinstance(content, dict):
         return content
     for name in ("x", "x_test"):
         if name in content:
@@ -63,26 +61,14 @@ def _npz(path: Path) -> NDArray[Any]:
     raise BadData(f"{path} holds {', '.join(content) or 'nothing'}: it must hold X, X_test, or a single array.")
 
 
-def _load(path: Path) -> Any:
-    try:
-        loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else {key.lower(): loaded[key] for key in loaded.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise BadData(f"{path} cannot be read as an array: {error}") from error
-
-
 def _csv(path: Path) -> NDArray[Any]:
     """Numbers with commas between them; a first line that is not numbers is a heading."""
-    try:
+    with reading(path, "a table of numbers"):
         lines = path.read_text().splitlines()
         heading = 1 if lines and not _numeric(lines[0]) else 0
         if len(lines) <= heading:
             raise BadData(f"{path} is empty: there is no row to predict.")
         return np.loadtxt(lines[heading:], delimiter=",", ndmin=2)
-    except (ValueError, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, BadData):
-            raise
-        raise BadData(f"{path} cannot be read as a table of numbers: {error}") from error
 
 
 def _numeric(line: str) -> bool:
@@ -96,14 +82,6 @@ def _image(path: Path, task: Task, resize: bool) -> Tensor:
     if len(task.input_shape) != 3 or task.input_shape[0] not in (1, 3):
         raise BadData(f"{path} is an image; the run takes rows of shape {task.input_shape}.")
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("pillow", "images", "reading an image") from error
-    try:
-        with Image.open(path) as image:
-            row = image_row(image, task.input_shape, resize)
+        return read_image(path, task.input_shape, resize)
     except WrongSize as error:
         raise BadData(f"{path} is {error.found}, the run takes images of {error.wanted}: give --resize.") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise BadData(f"{path} is not an image that can be read: {error}") from error
-    return row

@@ -1,28 +1,33 @@
-"""Arrays to rows, and `.npz` files of them."""
+"""Arrays and labels to rows, and `.npy` and `.npz` files of them."""
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
-from mixupmp.data.labels import encode
+from mixupmp.data.files import check_unpacked, reading
 
+Array = NDArray[Any]
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def as_inputs(array: NDArray[Any], where: str) -> Tensor:
+def as_inputs(array: Array, where: str) -> Tensor:
     """An array as inputs: uint8 images (rows, channels, height, width), everything else float32.
 
-    Images may come without channels or with the channels last. Whole numbers within 0..255 in the shape of images
-    are taken for pixels.
+    Images may come without channels or with the channels last. Integers within 0..255 in the shape of images are
+    taken for pixels.
     """
     if array.dtype.kind not in "biuf":
         raise BadData(f"{where}: inputs of type {array.dtype} are not numbers.")
@@ -38,7 +43,46 @@ def as_inputs(array: NDArray[Any], where: str) -> Tensor:
         return torch.from_numpy(np.array(array, np.float32, order="C"))
 
 
-def dataset_of(name: str, where: str, inputs: Tensor, labels: NDArray[Any], fraction: float, seed: int) -> Dataset:
+def encode(where: str, *columns: Array) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Class numbers for each column of labels (say training and test), and the names of the classes.
+
+    Classes are sorted: numbers as numbers, text as text. The first column must hold every class, as nothing can be
+    learned about a class that occurs in test rows only.
+    """
+    labels = [_as_labels(column, where) for column in columns]
+    values, numbers = np.unique(np.concatenate(labels), return_inverse=True)
+    parts = np.split(numbers.astype(np.int64), np.cumsum([len(column) for column in labels])[:-1])
+    classes = tuple(str(value) for value in values)
+    unseen = sorted(set(range(len(classes))) - set(np.unique(parts[0]).tolist()))
+    if unseen:
+        names = ", ".join(classes[k] for k in unseen[:5])
+        raise BadData(f"{where}: of {names} there are test rows but no training rows.")
+    return [torch.from_numpy(part) for part in parts], classes
+
+
+def _as_labels(labels: Array, where: str) -> Array:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise BadData(f"{where}: labels must be one per row, got shape {labels.shape} (one-hot? take its argmax).")
+    if labels.size == 0:
+        raise BadData(f"{where}: there are no labels: it needs at least one row.")
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            raise BadData(f"{where}: labels hold NaN or infinity: remove those rows.")
+        if (labels != np.round(labels)).any():
+            odd = float(labels[labels != np.round(labels)][0])
+            raise BadData(f"{where}: labels must be classes, found the number {odd}. Is this the right label column?")
+        return labels.astype(np.int64)
+    if labels.dtype.kind == "S":
+        with reading(where, "UTF-8 labels"):
+            return np.char.decode(labels, "utf-8")
+    if labels.dtype.kind not in "biuU":
+        raise BadData(f"{where}: labels of type {labels.dtype} cannot be classes: use text or whole numbers.")
+    return labels
+
+
+def dataset_of(name: str, where: str, inputs: Tensor, labels: Array, fraction: float, seed: int) -> Dataset:
     """A dataset of one set of rows, of which a stratified share becomes the test set."""
     if len(inputs) != len(labels):
         raise BadData(f"{where} has {len(inputs)} rows of inputs but {len(labels)} labels.")
@@ -49,34 +93,62 @@ def dataset_of(name: str, where: str, inputs: Tensor, labels: NDArray[Any], frac
     return Dataset(name, train, test, classes, Standardize.of(train.inputs)).checked()
 
 
-def _content(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file:  # numpy leaves a damaged file open where it opens it itself
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise BadData(f"{path} is a single array, not an .npz of several.")
-            return {key.lower(): content[key] for key in content.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, BadData):
-            raise
-        hint = "save labels as text or numbers, such as y.astype(str)" if "pickle" in str(error) else "save it again"
-        raise BadData(f"{path} cannot be read ({error}): {hint}.") from error
+def load_arrays(source: Path | bytes, name: str = "") -> Array | dict[str, Array]:
+    """The array of an `.npy`, or those of an `.npz` by lower-case name; no pickles, and no more than the file holds.
+
+    Parameters
+    ----------
+    source
+        A path, or the content of a file.
+    name
+        What errors call it; by default the path.
+    """
+    name = name or str(source)
+    opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+    with reading(name, "an array"), opened as file:
+        if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+            return _read_npy(file, file.seek(0, io.SEEK_END), name)
+        arrays = {}
+        with zipfile.ZipFile(file) as archive:
+            for entry in archive.infolist():
+                check_unpacked(f"{name} ({entry.filename})", entry.compress_size, entry.file_size)
+                with archive.open(entry) as member:
+                    key = entry.filename.removesuffix(".npy").lower()
+                    arrays[key] = _read_npy(member, entry.file_size, name)
+        return arrays
+
+
+def _read_npy(file: IO[bytes], size: int, name: str) -> Array:
+    """One array; its header is checked against the bytes that are there before memory is asked for."""
+    file.seek(0)
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(npy.read_magic(file))
+    if read_header is None:
+        raise BadData(f"{name} holds an array with named fields: save plain arrays.")
+    shape, _, dtype = read_header(file)
+    needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if dtype.hasobject:
+        raise BadData(f"{name} cannot be read as an array: it holds objects. Save text or numbers, as y.astype(str).")
+    if needed > there:
+        raise BadData(f"{name} cannot be read: an array of shape {shape} needs {needed:,} bytes and has {there:,}.")
+    file.seek(0)
+    array: Array = npy.read_array(file, allow_pickle=False)
+    return array
 
 
 def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     """An `.npz` of X_train, y_train, X_test, y_test, or of X, y, which is then split. Case does not matter."""
-    content = _content(path)
+    content = load_arrays(path)
     where = str(path)
+    if not isinstance(content, Mapping):
+        raise BadData(f"{path} is a single array, not an .npz of several.")
     if {"x", "y"} <= content.keys():
         return dataset_of(path.stem, where, as_inputs(content["x"], where), content["y"], test_fraction, seed)
-    missing = [key for key in SPLIT_KEYS if key not in content]
-    if missing:
+    if any(key not in content for key in SPLIT_KEYS):
         found = ", ".join(content) or "nothing"
         raise BadData(f"{path} must hold X_train, y_train, X_test, y_test or X, y; it holds {found}.")
     train_x, train_y, test_x, test_y = (content[key] for key in SPLIT_KEYS)
     (train_labels, test_labels), classes = encode(where, train_y, test_y)
-    train = Rows(as_inputs(train_x, where), train_labels)
-    test = Rows(as_inputs(test_x, where), test_labels)
+    train, test = Rows(as_inputs(train_x, where), train_labels), Rows(as_inputs(test_x, where), test_labels)
     if train.inputs.dtype != test.inputs.dtype:
         raise BadData(f"{path}: X_train is {train_x.dtype} but X_test {test_x.dtype}: use one scale for both.")
     train.checked(len(classes), f"{where} training")  # before its mean is taken

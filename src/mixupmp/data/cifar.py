@@ -11,8 +11,8 @@ import torch
 
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.catalog import Source, locate
 from mixupmp.data.download import Remote
+from mixupmp.data.files import Published, locate
 from mixupmp.data.plain_pickle import read_plain_pickle
 
 PIXELS = 3 * 32 * 32
@@ -21,14 +21,14 @@ CIFAR100_SCALE = Standardize((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 _PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _BASES = ("https://www.cs.toronto.edu/~kriz/",)
 
-CIFAR10 = Source(
+CIFAR10 = Published(
     title="CIFAR-10 (python version)",
     page=_PAGE,
     folders=("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py", "cifar10/cifar-10-batches-py"),
     files=(*(f"data_batch_{k}" for k in range(1, 6)), "test_batch", "batches.meta"),
     remotes=(Remote("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", _BASES),),
 )
-CIFAR100 = Source(
+CIFAR100 = Published(
     title="CIFAR-100 (python version)",
     page=_PAGE,
     folders=("cifar-100-python", "CIFAR100/cifar-100-python", "cifar100/cifar-100-python"),
@@ -87,11 +87,11 @@ def read_cifar100(folder: Path) -> Dataset:
     return Dataset("cifar100", train, test, classes, CIFAR100_SCALE).checked()
 
 
-def cifar10(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """CIFAR-10: 50,000 and 10,000 color 32 x 32 pictures of 10 classes (Krizhevsky)."""
+def cifar10(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """CIFAR-10: 50,000 and 10,000 color 32 x 32 pictures of 10 classes (Krizhevsky, 2009)."""
     return read_cifar10(locate(CIFAR10, root, download))
 
 
-def cifar100(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """CIFAR-100: 50,000 and 10,000 color 32 x 32 pictures of 100 classes (Krizhevsky)."""
+def cifar100(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """CIFAR-100: 50,000 and 10,000 color 32 x 32 pictures of 100 classes (Krizhevsky, 2009)."""
     return read_cifar100(locate(CIFAR100, root, download))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Generator, Tensor
 
@@ -15,7 +17,7 @@ CENTERS = ((9.5, 6.5), (-9.0, 9.5), (6.0, -9.5), (-8.5, -5.0), (0.5, 2.0))
 DEVIATION = 1.2
 
 
-def clusters(seed: int = 0) -> Dataset:
+def clusters(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
     """Five Gaussian clusters, one class each, of 20, 50, 100, 200 and 500 rows inside [-15, 15]^2.
 
     The clusters are the same for every seed; the seed draws the rows. The test set is a second, independent draw

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
 
 
-def digits(seed: int = 0) -> Dataset:
+def digits(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
     """1,797 gray 8 x 8 handwritten digits (Alpaydin, Kaynak), half of them (899) for training.
 
     Their 17 levels 0..16 are spread over 0..255. The split is stratified; the seed chooses it.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ from numpy.typing import NDArray
 
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.catalog import Source, file_in, locate
+from mixupmp.data.arrays import encode
 from mixupmp.data.download import Remote
-from mixupmp.data.labels import encode
+from mixupmp.data.files import Published, file_in, locate, read_gzip, reading
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -25,9 +23,7 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-FASHION = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-)  # fmt: skip
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 MNIST_SCALE = Standardize((0.1307,), (0.3081,))
 FASHION_SCALE = Standardize((0.2860,), (0.3530,))
 
@@ -36,7 +32,7 @@ def _remotes(bases: tuple[str, ...], md5s: tuple[str, ...]) -> tuple[Remote, ...
     return tuple(Remote(f"{name}.gz", md5, bases) for name, md5 in zip(FILES, md5s, strict=True))
 
 
-MNIST = Source(
+MNIST = Published(
     title="MNIST",
     page="http://yann.lecun.com/exdb/mnist/",
     folders=("MNIST/raw", "MNIST", "mnist/raw", "mnist"),
@@ -52,7 +48,7 @@ MNIST = Source(
         ),
     ),
 )
-FASHION_MNIST = Source(
+FASHION_MNIST = Published(
     title="Fashion-MNIST",
     page="https://github.com/zalandoresearch/fashion-mnist (or Debian's package dataset-fashion-mnist)",
     folders=("FashionMNIST/raw", "FashionMNIST", "fashion-mnist/raw", "fashion-mnist", "fashion_mnist", "fmnist"),
@@ -72,10 +68,8 @@ FASHION_MNIST = Source(
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """The array in one IDX file of unsigned bytes; a wrong magic number or length is an error that says which."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadData(f"{path} is not a whole gzip file ({error}): download it again.") from error
+    with reading(path, "a gzip file", "Download it again."):
+        content = read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
     if len(content) < 4 or content[:2] != b"\0\0":
         raise BadData(f"{path} is not an IDX file: it starts with {content[:4].hex() or 'nothing'}, not 0000.")
     kind, dimensions = content[2], content[3]
@@ -118,12 +112,12 @@ def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: S
     return Dataset(name, *rows, classes, scale or Standardize.of(train)).checked()
 
 
-def mnist(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """MNIST: 60,000 and 10,000 gray 28 x 28 handwritten digits (LeCun, Cortes, Burges)."""
+def mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """MNIST: 60,000 and 10,000 gray 28 x 28 handwritten digits (LeCun et al., 1998)."""
     classes = tuple(str(k) for k in range(10))
     return read_folder(locate(MNIST, root, download), "mnist", classes, MNIST_SCALE)
 
 
-def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
-    """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 pictures of clothes (Xiao, Rasul, Vollgraf)."""
+def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 pictures of clothes (Xiao et al., 2017)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)

@@ -15,7 +15,7 @@ from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, Rando
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Dataset, split
-from mixupmp.data.catalog import ROOT_VARIABLE
+from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.networks import Network, named
 from mixupmp.store.load import OURS, load
 from mixupmp.train.configuration import DataSettings, MethodSettings, NetworkSettings, Settings, absolute

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from mixupmp.core.rows import Dataset
-from mixupmp.data.cifar_c import corrupted
+from mixupmp.data import corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
 from mixupmp.metrics import Scores
 from mixupmp.paper import Setting, Study, Wanted

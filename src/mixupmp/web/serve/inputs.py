@@ -13,10 +13,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import MissingExtra, MixupMPError
+from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs
-from mixupmp.data.image_folder import WrongSize, image_row
+from mixupmp.data.images import TooManyPixels, WrongSize, read_image
 from mixupmp.web.serve.limits import Limits, Refused, too_large, unusable
 
 JSON_TYPES = ("application/json",)
@@ -63,20 +63,13 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
     if len(task.input_shape) != 3 or task.input_shape[0] not in (1, 3):
         raise unusable(f"The model takes rows of shape {list(task.input_shape)}, not images.")
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("pillow", "serve", "Reading an image") from error
-    try:
-        with Image.open(io.BytesIO(body)) as image:
-            if image.width * image.height > limits.pixels:
-                raise too_large("The image", f"{image.width} x {image.height}", f"{limits.pixels} pixels")
-            return image_row(image, task.input_shape, resize)
-    except Refused:
-        raise
+        return read_image(body, task.input_shape, resize, "The image", limits.pixels)
+    except TooManyPixels as error:
+        raise too_large("The image", f"{error.size[0]} x {error.size[1]}", f"{limits.pixels} pixels") from None
     except WrongSize as error:
         raise unusable(f"The image is {error.found}, the model takes {error.wanted}: ask ?resize=true.") from None
-    except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise a dozen kinds
-        raise unusable(f"The image cannot be read: {_short(error)}.") from None
+    except BadData as error:
+        raise unusable(_short(error)) from None
 
 
 def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
 from mixupmp.core.rows import Dataset
 from mixupmp.data.arrays import as_inputs, dataset_of
+from mixupmp.data.files import check_unpacked, read_gzip, reading
 
 if TYPE_CHECKING:
     import pandas
@@ -19,7 +21,7 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
 def read_table(path: Path, label: str | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """A table with one label column (the last, unless named) and otherwise numbers."""
+    """A table of numeric columns and one column of labels: the last, unless `label` names another."""
     frame = _frame(path)
     names = [str(name) for name in frame.columns]
     if len(set(names)) != len(names):
@@ -41,16 +43,24 @@ def read_table(path: Path, label: str | None = None, test_fraction: float = 0.2,
 def _frame(path: Path) -> pandas.DataFrame:
     try:
         import pandas
+
+        with reading(path, "a table"):
+            if path.suffix == ".parquet":
+                _check_parquet(path)
+                return pandas.read_parquet(path)
+            content = io.BytesIO(read_gzip(path)) if path.suffix == ".gz" else path
+            return pandas.read_csv(content, sep="\t" if ".tsv" in path.suffixes else ",", compression=None)
     except ImportError as error:
-        raise MissingExtra("pandas", "tables", f"reading the table {path.name}") from error
-    try:
-        if path.suffix == ".parquet":
-            return pandas.read_parquet(path)
-        return pandas.read_csv(path, sep="\t" if ".tsv" in path.suffixes else ",")
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "tables", f"reading the table {path.name}") from error
-    except (ValueError, OSError, EOFError) as error:  # pandas' and Arrow's own are ValueErrors
-        raise BadData(f"{path} cannot be read as a table: {error}") from error
+        raise MissingExtra(error.name or "pandas", "tables", f"reading the table {path.name}") from error
+
+
+def _check_parquet(path: Path) -> None:
+    """Refuse a file whose cells, at 8 bytes each, are far more than its size: a run of equal values takes no space."""
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+    check_unpacked(path, path.stat().st_size, 8 * cells)
 
 
 def _check_numeric(features: pandas.DataFrame, path: Path) -> None:
