@@ -1,36 +1,66 @@
-"""The command `mixupmp`. To add a command, write a file here whose `command` is a function, and name it in COMMANDS."""
+"""The command `mixupmp`.
+
+To add a command, write a module here whose `command` is a function, and one line of `COMMANDS`: its name and the first
+line of its docstring. A command's module is imported when that command is run, so ``--help`` and shell completion do
+not wait for torch.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from mixupmp.cli.output import complain
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.version import __version__
-from mixupmp.train.run import FitInterrupted
 
-COMMANDS = (
-    "demo", "methods", "fit", "evaluate", "predict", "select", "report", "playground", "serve", "corrupt", "reproduce",
-)  # fmt: skip
+COMMANDS = {
+    "demo": "Show what MixupMP does for a classifier's probabilities, on real digits, in under a minute.",
+    "methods": "List every method with what it is and the options it takes.",
+    "fit": "Fit a posterior, keep it in a run folder, and say what it is worth on the test rows.",
+    "evaluate": "Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.",
+    "predict": "Predict: probabilities, the most probable class, entropy and mutual information "
+    "(what members disagree about).",
+    "select": "Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that "
+    "run.",
+    "report": "Write one HTML file that says what was trained, what it is worth and where not to trust it.",
+    "playground": "Play with r and alpha: draw points, choose a predictive, and watch the uncertainty landscape train.",
+    "serve": "Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.",
+    "corrupt": "Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.",
+    "reproduce": "Reproduce a table or figure of the paper, or the ledger of its claims.",
+}
+
+
+class LazyGroup(TyperGroup):
+    """Imports the module of a command when it is run; until then a command is its line of `COMMANDS`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name, with its options."""
+        if args[0] not in COMMANDS:
+            return super().resolve_command(ctx, args)
+        single = typer.Typer(rich_markup_mode="rich", add_completion=False)
+        single.command(args[0])(importlib.import_module(f"mixupmp.cli.{args[0]}").command)
+        return args[0], typer.main.get_command(single), args[1:]
+
 
 app = typer.Typer(
     name="mixupmp",
+    cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # what is not ours is a bug: its plain traceback is what a report needs
+    pretty_exceptions_enable=False,  # an error that is not ours is a bug: its plain traceback is what we need to see
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name in COMMANDS:
-    app.command(name)(importlib.import_module(f"mixupmp.cli.{name}").command)
+for name, line in COMMANDS.items():
+    app.command(name, help=line)(lambda: None)
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(__version__)
         raise typer.Exit
@@ -39,7 +69,7 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def about(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", is_eager=True, callback=_say_version)
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """How sure is your classifier, really? Martingale posteriors for neural networks.
@@ -49,13 +79,10 @@ def about(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and leave with its exit code: 2 for whatever the user can put right, 130 or 143 for a signal."""
+    """Run a command and exit: 2 for errors that the user can put right, 130 or 143 for a signal."""
     try:
         app(args=None if arguments is None else list(arguments), prog_name="mixupmp")
-    except FitInterrupted as error:
-        complain(str(error))
-        sys.exit(error.code)
     except MixupMPError as error:
         complain(str(error))
-        sys.exit(2)
+        sys.exit(error.code)
     sys.exit(0)

@@ -13,8 +13,6 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mixupmp.core.plan import plain
-
 PIPED_WIDTH = 160  # of tables that go to a file or a pipe, where no terminal tells its own
 
 
@@ -27,6 +25,8 @@ def results() -> Console:
 def show(as_json: bool, result: dict[str, Any], lines: Sequence[RenderableType]) -> None:
     """Print a result: itself as one JSON document, or these lines."""
     if as_json:
+        from mixupmp.core.plan import plain  # torch comes with it, which takes a second
+
         typer.echo(json.dumps(plain(result), indent=2))
         return
     console = results()

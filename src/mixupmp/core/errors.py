@@ -14,6 +14,8 @@ from typing import Any, TypeGuard
 class MixupMPError(Exception):
     """Base of every error this package raises on purpose."""
 
+    code = 2  # the exit code of a command that ends with it
+
     def __reduce__(self) -> tuple[Any, ...]:
         # By its message, not by the arguments of its constructor: errors come back from worker processes.
         return _rebuilt, (type(self), self.args, self.__dict__)

@@ -1,0 +1,76 @@
+"""What answers without torch, and that what it answers is still true."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import mixupmp
+from mixupmp.cli import COMMANDS
+from mixupmp.cli import methods as methods_command
+
+HEAVY = ("torch", "sklearn", "numpy", "pandas", "matplotlib")
+PROGRAM = f"""
+import sys
+from mixupmp.cli import main
+try:
+    main(sys.argv[1:] or None)
+finally:
+    loaded = [name for name in {HEAVY!r} if name in sys.modules]
+    print("LOADED", loaded, file=sys.stderr)
+"""
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("methods",), ("methods", "--json"), ("--no-such",)]
+)
+def test_nothing_heavy_is_imported_for(arguments: tuple[str, ...]) -> None:
+    finished = run(*arguments)
+    assert "LOADED []" in finished.stderr
+    assert finished.returncode == (2 if arguments == ("--no-such",) else 0)
+
+
+def test_shell_completion_of_commands_imports_nothing_heavy() -> None:
+    finished = run(_MIXUPMP_COMPLETE="complete_bash", COMP_WORDS="mixupmp ev", COMP_CWORD="1")
+    assert "LOADED []" in finished.stderr
+    assert finished.stdout.split() == ["evaluate"]
+
+
+def test_every_command_is_listed_with_the_first_line_of_its_help() -> None:
+    listed = run("--help", COLUMNS="200").stdout
+    for name, line in COMMANDS.items():
+        command = importlib.import_module(f"mixupmp.cli.{name}").command
+        assert (inspect.getdoc(command) or "").splitlines()[0] == line
+        assert line in listed
+
+
+def test_a_command_that_does_not_exist_is_refused_with_a_guess() -> None:
+    finished = run("evaluat")
+    assert finished.returncode == 2
+    assert "evaluate" in finished.stderr
+
+
+def test_the_file_of_methods_says_what_the_code_does() -> None:
+    assert json.loads(methods_command.FILE.read_text()) == methods_command.described(), (
+        "write it again: python -m mixupmp.cli.methods"
+    )
+
+
+def test_every_public_name_is_there() -> None:
+    for name in mixupmp.__all__:
+        assert getattr(mixupmp, name) is not None
+    assert set(mixupmp.__all__) <= set(dir(mixupmp))
+    assert mixupmp.metrics.__name__ == "mixupmp.metrics"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        mixupmp.nothing  # type: ignore[attr-defined] # noqa: B018
