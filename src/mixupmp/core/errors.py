@@ -1,6 +1,6 @@
-"""The errors a user can meet. Each says what was wrong, what it was, what it must be, and what to do.
+"""Errors for users: which argument, what it was, what it must be, and what to do.
 
-All derive from `MixupMPError`, which the command line turns into one line and exit code 2.
+All derive from `MixupMPError`, which the command line prints as one line, with exit code 2.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, TypeGuard
 
 
 class MixupMPError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of this package's errors."""
 
     code = 2  # the exit code of a command that ends with it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its message, not by the arguments of its constructor: errors come back from worker processes.
+        # By message, not by the arguments of __init__: errors are pickled by worker processes.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -29,7 +29,7 @@ def _rebuilt(kind: type[MixupMPError], arguments: tuple[Any, ...], attributes: d
 
 
 class InvalidArgument(MixupMPError, ValueError):
-    """An argument has a value that cannot be used."""
+    """An argument has an invalid value."""
 
     def __init__(self, name: str, value: object, must: str, hint: str = "") -> None:
         shown = repr(value)
@@ -40,7 +40,7 @@ class InvalidArgument(MixupMPError, ValueError):
 
 
 class UnknownName(MixupMPError, ValueError):
-    """A dataset, method or network was asked for by a name that does not exist."""
+    """There is no dataset, method or network of this name."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -50,15 +50,15 @@ class UnknownName(MixupMPError, ValueError):
 
 
 class DataNotFound(MixupMPError, FileNotFoundError):
-    """A dataset is not where it was looked for; the message says where that was and how to get it."""
+    """A dataset's files are missing; the message says where they were expected and how to get them."""
 
 
 class BadData(MixupMPError, ValueError):
-    """Data was found but cannot be used: truncated, of the wrong shape, with NaN, with foreign objects."""
+    """Data is invalid: truncated, of the wrong shape, not finite, or with objects that are not data."""
 
 
 class BadRun(MixupMPError, ValueError):
-    """A run or model folder is damaged, incomplete, or of a format that this version does not read."""
+    """A run folder is damaged, incomplete, or of a format that this version does not read."""
 
 
 class MissingExtra(MixupMPError, ImportError):
@@ -75,14 +75,15 @@ def check(condition: bool, name: str, value: object, must: str, hint: str = "") 
 
 
 def whole(value: object, least: int = 1) -> bool:
-    """Whether this is a whole number, and not below `least`."""
+    """Whether this is an int (not a bool) of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def number(value: object) -> TypeGuard[float]:
-    """Whether this is a number; a test against a bound then fails on NaN by itself, and not on text."""
+    """Whether this is a real number (not a bool); NaN is one, but fails a comparison with any bound."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_dropout(rate: float) -> None:
+    """Raise `InvalidArgument` unless this can be a dropout rate."""
     check(number(rate) and 0 <= rate < 1, "dropout", rate, "a rate in [0, 1)")

@@ -1,9 +1,8 @@
-"""H^aug: label-preserving augmentation kernels, each on a whole batch of images at once.
+"""H^aug: label-preserving augmentation kernels, which act on a whole batch of images at once.
 
-A kernel is any callable `(inputs, generator) -> inputs`; a callable of the inputs alone, such as a transform of
-torchvision's v2, is taken too (its randomness is torch's global generator, which every fit seeds). Kernels act on the
-raw inputs, before they are scaled: images are still uint8 there, which is a quarter of the memory traffic, and
-padding is black.
+A kernel is any callable `(inputs, generator) -> inputs`, or a callable of the inputs alone, such as a transform of
+torchvision's v2, which draws from torch's global generator; every fit seeds that. Kernels act on raw inputs, before
+scaling: images are uint8 there, a quarter of the memory traffic, and padding is black.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ Kernel = Callable[[Tensor, Generator], Tensor]
 
 
 def identity(inputs: Tensor, generator: Generator) -> Tensor:
-    """The point mass: future data repeat the observed inputs exactly."""
+    """No augmentation: the point mass at the observed inputs."""
     return inputs
 
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Pad by `padding` black pixels on each side, and crop back at a random place: the usual CIFAR augmentation."""
+    """Pad with `padding` black pixels on each side and crop to the original size at random, as is usual for CIFAR."""
 
     padding: int = 4
 
@@ -37,28 +36,28 @@ class PadCrop:
         check(whole(self.padding, 0), "padding", self.padding, "a whole number of pixels, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        """A random crop of each image."""
         _check_images(inputs, "PadCrop")
-        places = 2 * self.padding + 1
-        place = torch.randint(places, (2, len(inputs)), generator=generator)
+        offsets = 2 * self.padding + 1
+        offset = torch.randint(offsets, (2, len(inputs)), generator=generator)
         if inputs.device.type == "cpu" and inputs.dtype in _NUMPY:
-            return torch.from_numpy(_windows(inputs.numpy(), self.padding, *place.numpy()))
+            return torch.from_numpy(_crops(inputs.numpy(), self.padding, *offset.numpy()))
         count, channels, height, width = inputs.shape
         padded = functional.pad(inputs, (self.padding,) * 4)
-        # Every window of the padded image is a view; picking one per image is a single gather of whole windows.
-        batch, channel, row, column = padded.stride()
-        windows = padded.as_strided(
-            (count, places, places, channels, height, width), (batch, row, column, channel, row, column)
-        )
-        down, across = place.to(inputs.device)
-        return windows[torch.arange(count, device=inputs.device), down, across]
+        # All crops of the padded images are one view; choosing one for each image is a single gather.
+        image, channel, row, column = padded.stride()
+        shape = (count, offsets, offsets, channels, height, width)
+        crops = padded.as_strided(shape, (image, row, column, channel, row, column))
+        down, across = offset.to(inputs.device)
+        return crops[torch.arange(count, device=inputs.device), down, across]
 
 
-# NumPy gathers windows as runs of memory, eight times faster than torch's element by element on a CPU.
+# On a CPU, NumPy gathers crops as runs of memory, eight times faster than torch does element by element.
 _NUMPY = (torch.uint8, torch.float32, torch.float64)
 
 
-def _windows(images: np.ndarray, padding: int, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """The window at (down, across) of each padded image."""
+def _crops(images: np.ndarray, padding: int, down: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """The crop at (down, across) of each padded image."""
     count, channels, height, width = images.shape
     padded = np.zeros((count, channels, height + 2 * padding, width + 2 * padding), images.dtype)
     padded[:, :, padding : padding + height, padding : padding + width] = images
@@ -68,7 +67,7 @@ def _windows(images: np.ndarray, padding: int, down: np.ndarray, across: np.ndar
 
 @dataclass(frozen=True)
 class HorizontalFlip:
-    """Mirror each image left to right with this probability."""
+    """Mirror each image, left to right, with this probability."""
 
     probability: float = 0.5
 
@@ -76,18 +75,26 @@ class HorizontalFlip:
         check(number(self.probability) and 0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        """The images, some of them mirrored."""
         _check_images(inputs, "HorizontalFlip")
         flip = torch.rand(len(inputs), generator=generator) < self.probability
-        # Of all images and their mirrors, one gather of whole rows: three times as fast as writing some into a copy.
+        # One gather of rows from all images and their mirrors: three times as fast as writing some into a copy.
         rows = torch.arange(len(inputs)) + len(inputs) * flip
         return torch.cat([inputs, inputs.flip(-1)]).index_select(0, rows.to(inputs.device))
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Crop a random area (a share of the image) of random aspect, and scale it back to the full size.
+    """Crop a random part of the image and scale it to the original size.
 
-    The paper's text names this one for CIFAR; its code uses `PadCrop`.
+    The paper's text has it for CIFAR, the authors' code has `PadCrop`.
+
+    Parameters
+    ----------
+    area
+        Least and largest area of the crop, as a share of the image's.
+    aspect
+        Least and largest ratio of width to height; its logarithm is uniform.
     """
 
     area: tuple[float, float] = (0.08, 1.0)
@@ -100,6 +107,7 @@ class RandomResizedCrop:
         check(0 < low <= high, "aspect", self.aspect, "two ratios, 0 < low <= high")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        """A random crop of each image, resized."""
         _check_images(inputs, "RandomResizedCrop")
         share, shape, across, down = torch.rand(4, len(inputs), generator=generator)
         share = self.area[0] + share * (self.area[1] - self.area[0])
@@ -125,7 +133,13 @@ class Compose:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(as_kernel(kernel) for kernel in self.kernels))
 
+    @property
+    def uses_global_generator(self) -> bool:
+        """Whether one of them may."""
+        return any(uses_global_generator(kernel) for kernel in self.kernels)
+
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        """All kernels applied in order."""
         for kernel in self.kernels:
             inputs = kernel(inputs, generator)
         return inputs
@@ -133,27 +147,32 @@ class Compose:
 
 @dataclass(frozen=True)
 class OnBatch:
-    """A user's transform as a kernel: of the inputs alone, or with a generator that it takes by name."""
+    """A user's transform of a batch as a kernel; `by_name`: it takes `generator` as a keyword, else none."""
 
     transform: Callable[..., Tensor]
     by_name: bool = False
 
+    @property
+    def uses_global_generator(self) -> bool:
+        """Whether it takes no generator: then it may draw from the global one."""
+        return not self.by_name
+
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
+        """The transformed batch."""
         result = self.transform(inputs, generator=generator) if self.by_name else self.transform(inputs)
         if not isinstance(result, Tensor) or len(result) != len(inputs):
-            raise InvalidArgument(
-                "kernel", self.transform, f"a transform that returns a tensor of {len(inputs)} rows, as it was given"
-            )
+            must = f"a transform that returns a tensor of {len(inputs)} rows, as it was given"
+            raise InvalidArgument("kernel", self.transform, must)
         return result
 
 
 def as_kernel(transform: Kernel | Callable[..., Tensor]) -> Kernel:
-    """Any callable on a batch as a kernel, whether it takes a generator or not."""
+    """A callable on a batch of inputs as a kernel, whether it takes a generator or not."""
     check(callable(transform), "kernel", transform, "a callable on a batch of inputs")
     target = transform.forward if isinstance(transform, torch.nn.Module) else transform
     try:
         parameters = list(inspect.signature(target).parameters.values())
-    except ValueError:  # a function of torch's own, written in C++, does not say what it takes
+    except ValueError:  # torch's C++ functions have no signature
         return OnBatch(transform)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
@@ -162,20 +181,17 @@ def as_kernel(transform: Kernel | Callable[..., Tensor]) -> Kernel:
     return OnBatch(transform, any(p.name == "generator" for p in parameters))
 
 
-def draws_globally(kernel: Kernel) -> bool:
-    """Whether a kernel may draw from torch's global generator, as a transform that takes no other may."""
-    if isinstance(kernel, Compose):
-        return any(draws_globally(one) for one in kernel.kernels)
-    return isinstance(kernel, OnBatch) and not kernel.by_name
+def uses_global_generator(kernel: Kernel) -> bool:
+    """Whether a kernel may draw from torch's global generator, as a transform that takes no other one may."""
+    return getattr(kernel, "uses_global_generator", False)
 
 
 def cifar_kernel() -> Kernel:
-    """Pad-4 random crop and horizontal flip."""
+    """Random crop of images padded with 4 pixels, and horizontal flip: the paper's for CIFAR."""
     return Compose((PadCrop(4), HorizontalFlip()))
 
 
 def _check_images(inputs: Tensor, kernel: str) -> None:
     if inputs.ndim != 4:
-        raise InvalidArgument(
-            "inputs", tuple(inputs.shape), f"images (rows, channels, height, width) for the kernel {kernel}"
-        )
+        must = f"images (rows, channels, height, width) for the kernel {kernel}"
+        raise InvalidArgument("inputs", tuple(inputs.shape), must)

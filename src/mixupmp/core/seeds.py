@@ -1,8 +1,8 @@
-"""Where randomness comes from: one seed, and for each member and purpose a generator of its own.
+"""Random generators: one seed, from which each member and purpose gets a generator of its own.
 
-A member's draws depend on (seed, member, purpose) alone, never on the order of members, on the worker or on the
-engine. So a member trained by itself has the same bits as the same member of an ensemble, and two methods given one
-seed start from the same weights.
+A member's random numbers depend on (seed, member, purpose) alone, not on the order of members, the worker or the
+engine. So a member trained alone has the same bits as in an ensemble, and two methods with one seed start from the same
+weights.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Generator
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """A 63-bit seed for this path of names and numbers."""
+    """A 63-bit seed: the first bits of SHA-256 of the seed and these names and numbers."""
     text = "/".join(str(part) for part in (seed, *path))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 def generator(seed: int, *path: int | str) -> Generator:
-    """A CPU generator for this path. Draws are made on the CPU on every device, so that they are the same there."""
+    """A CPU generator seeded by `derive`; drawing on the CPU gives the same numbers for every device."""
     return Generator().manual_seed(derive(seed, *path))
 
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
-    """Seed torch's global generator inside, and leave it as it was.
+    """Seed torch's global generator in a block, and restore it after.
 
-    Weight initialization, `nn.Dropout` and users' own transforms draw from it, and take no generator.
+    Weight initialization, `nn.Dropout` and users' transforms draw from it and take no generator.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)

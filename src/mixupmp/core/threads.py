@@ -1,4 +1,4 @@
-"""Cores, and how many threads torch computes with: one and two give different bits, so a fit says how many."""
+"""CPU cores and torch's threads: one and two threads give different bits, so the count belongs to a recipe."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def pinned_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads inside, and with as many as before after it."""
+    """Let torch use this many threads in a block, and restore the number after."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -11,10 +11,21 @@ from mixupmp.core.fast.pooled_convolution import PooledConvolution
 
 
 class CNN(nn.Module):
-    """Two convolutions of 6 and 16 channels with ReLU and 2x2 max-pooling, then linear layers of 120 and 84.
+    """Convolutions of 6 and 16 channels with ReLU and 2x2 max-pooling, then linear layers of 120 and 84 units.
 
-    5x5 kernels as in the paper, for images of 20 pixels and up; 3x3 with padding on smaller ones, which 5x5 would
-    shrink to nothing. `bias=False` makes it homogeneous, which the margins of appendix A need.
+    Filters are 5x5 as in the paper for images of at least 20 pixels; on smaller ones, which 5x5 would shrink to
+    nothing, 3x3 with padding.
+
+    Parameters
+    ----------
+    channels, size
+        Of the images; size is (height, width).
+    outputs
+        One for each class, or two (mean and log-variance) in regression.
+    dropout
+        Rate after each hidden linear layer.
+    bias
+        False makes the network homogeneous, which the margins of appendix A need.
     """
 
     def __init__(
@@ -36,10 +47,11 @@ class CNN(nn.Module):
         self.head = nn.Sequential(*layers, nn.Linear(84, outputs, bias=bias))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, outputs) for scaled images."""
         return self.head(self.second(self.first(inputs)).flatten(1))
 
     def layers(self) -> list[nn.Module]:
-        """Itself as a plain sequence of layers."""
+        """The network as a sequence of layers, for the stacked forward pass."""
         return [self.first, self.second, nn.Flatten(), *self.head]
 
 

@@ -11,7 +11,7 @@ from mixupmp.core.errors import check_dropout
 
 
 class MLP(nn.Sequential):
-    """Fully connected ReLU layers; [16, 32, 16] hidden units are the paper's for its 2-D example."""
+    """Fully connected layers with ReLU; [16, 32, 16] hidden units as in the paper's 2-D example."""
 
     def __init__(
         self,
@@ -31,5 +31,5 @@ class MLP(nn.Sequential):
         super().__init__(*layers, nn.Linear(widths[-1], outputs, bias=bias))
 
     def layers(self) -> list[nn.Module]:
-        """Itself as a plain sequence of layers."""
+        """The network as a sequence of layers, for the stacked forward pass."""
         return list(self.children())

@@ -1,4 +1,4 @@
-"""Residual networks: the paper's ResNet18 for small images, and the Wide-ResNet."""
+"""Residual networks: the paper's ResNet18 for small images, and Wide-ResNets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mixupmp.core.errors import check, check_dropout
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with BatchNorm and a shortcut; dropout, if any, between the two."""
+    """Two 3x3 convolutions with BatchNorm, a shortcut, and dropout between the two (He et al. 2016)."""
 
     def __init__(self, channels: int, following: int, stride: int, dropout: float) -> None:
         super().__init__()
@@ -25,15 +25,16 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, following, height / stride, width / stride)."""
         inner = self.dropout(functional.relu(self.first_norm(self.first(inputs)), inplace=True))
         return functional.relu(self.second_norm(self.second(inner)) + self.shortcut(inputs), inplace=True)
 
 
 class ResNet18(nn.Module):
-    """The small-image ResNet of the paper's Fashion-MNIST runs.
+    """ResNet for small images, as in the paper's Fashion-MNIST runs.
 
-    A 3x3 stem at full resolution, no max-pool, three stages of `width`, 2 and 4 times that, two basic blocks each,
-    and a global average pool.
+    A 3x3 stem at full resolution, no max-pooling, three stages of two basic blocks with `width`, 2 `width` and
+    4 `width` channels, and global average pooling.
     """
 
     def __init__(self, channels: int, outputs: int, width: int = 64, dropout: float = 0.0) -> None:
@@ -52,12 +53,13 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(current, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, outputs) for scaled images."""
         hidden = functional.relu(self.stem_norm(self.stem(inputs)), inplace=True)
         return self.head(self.stages(hidden).mean((2, 3)))
 
 
 class WideBlock(nn.Module):
-    """Pre-activation block of a Wide-ResNet, with biases in its convolutions and dropout between them."""
+    """Pre-activation block of a Wide-ResNet, with biases in the convolutions and dropout between them."""
 
     def __init__(self, channels: int, following: int, stride: int, dropout: float) -> None:
         super().__init__()
@@ -71,13 +73,26 @@ class WideBlock(nn.Module):
             self.shortcut = nn.Conv2d(channels, following, 1, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, following, height / stride, width / stride)."""
         inner = self.first(functional.relu(self.first_norm(inputs), inplace=True))
         inner = self.second(functional.relu(self.second_norm(self.dropout(inner)), inplace=True))
         return inner + self.shortcut(inputs)
 
 
 class WideResNet(nn.Module):
-    """Wide-ResNet depth-widen (Zagoruyko & Komodakis 2016); 28-10 has 36.5 million weights."""
+    """Wide-ResNet (Zagoruyko & Komodakis 2016); WRN-28-10 has 36.5 million weights.
+
+    Parameters
+    ----------
+    channels
+        Of the images.
+    outputs
+        One for each class, or two (mean and log-variance) in regression.
+    depth, widen
+        As in WRN-depth-widen; depth is 6 k + 4 for k blocks in each of the three stages.
+    dropout
+        Rate between the two convolutions of a block.
+    """
 
     def __init__(self, channels: int, outputs: int, depth: int = 28, widen: int = 10, dropout: float = 0.0) -> None:
         super().__init__()
@@ -97,5 +112,6 @@ class WideResNet(nn.Module):
         self.head = nn.Linear(current, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, outputs) for scaled images."""
         hidden = functional.relu(self.norm(self.stages(self.stem(inputs))), inplace=True)
         return self.head(hidden.mean((2, 3)))

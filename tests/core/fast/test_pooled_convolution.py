@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mixupmp.core.fast import pooled_convolution
-from mixupmp.core.fast.pooled_convolution import PooledConvolution, _Room, shifted_weight, unshifted_weight
+from mixupmp.core.fast.pooled_convolution import PooledConvolution, _Workspace, shifted_weight, unshifted_weight
 
 
 def plain(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
@@ -236,23 +236,23 @@ def test_shifts_patches_and_their_adjoints(channels: int, out: int, side: int, s
     images = torch.randn(2, channels, 8, 10, generator=generator)
     weight = torch.randn(out, channels, side, side, generator=generator)
     shifted = shifted_weight(weight)
-    room = _Room(tuple(images.shape), tuple(weight.shape), 0)
-    room.fill(images)
+    workspace = _Workspace(tuple(images.shape), tuple(weight.shape), 0)
+    workspace.im2col(images)
     everywhere = functional.conv2d(images, weight)
-    products = (shifted @ room.columns).view(4, out, room.down, room.across, 2).permute(0, 4, 1, 2, 3)
+    products = (shifted @ workspace.columns).view(4, out, workspace.down, workspace.across, 2).permute(0, 4, 1, 2, 3)
     for place, (down, across) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
-        expected = everywhere[:, :, down::2, across::2][:, :, : room.down, : room.across]
+        expected = everywhere[:, :, down::2, across::2][:, :, : workspace.down, : workspace.across]
         assert torch.allclose(products[place], expected, atol=1e-5)
-    # <shifted(w), v> = <w, unshifted(v)>, and <columns(x), v> = <x, gathered(v)>
+    # <shifted(w), v> = <w, unshifted(v)>, and <columns(x), v> = <x, col2im(v)>
     other = torch.randn(shifted.shape, generator=generator)
     left, right = (shifted * other).sum(), (weight * unshifted_weight(other, weight.shape)).sum()
     assert float(left) == pytest.approx(float(right), abs=1e-4)
-    columns = torch.randn(room.columns.shape, generator=generator)
-    left, right = (room.columns * columns).sum(), (images * room.gathered(columns)).sum()
+    columns = torch.randn(workspace.columns.shape, generator=generator)
+    left, right = (workspace.columns * columns).sum(), (images * workspace.col2im(columns)).sum()
     assert float(left) == pytest.approx(float(right), abs=1e-3)
 
 
-def test_room_made_in_inference_mode_is_not_kept_for_others(generator: Generator) -> None:
+def test_a_workspace_made_in_inference_mode_is_not_kept_for_others(generator: Generator) -> None:
     """A server answers in inference mode; training the same network afterwards must still work."""
     layer = PooledConvolution(1, 6, 5)
     inputs = torch.randn(4, 1, 28, 28, generator=generator)

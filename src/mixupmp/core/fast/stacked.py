@@ -1,15 +1,14 @@
-"""All members of an ensemble in one forward pass, where their layers are known.
+"""One forward pass for all members of an ensemble, if their layers are of known types.
 
-Members get the same inputs, so the first convolution of all of them is one convolution with their filters side by
-side, and linear layers are one batched product. For a single row, where calling an operation costs more than what it
-computes, later convolutions are one grouped convolution too.
+Members have the same inputs, so their first convolutions are one convolution with all filters stacked, and linear
+layers are one batched matrix product. For few rows, where the overhead of a call costs more than its arithmetic, later
+convolutions are one grouped convolution.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +16,14 @@ from torch.nn import functional
 
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 
-GROUPED_ROWS = 8  # up to which one grouped convolution beats one after another
+GROUPED_ROWS = 8  # rows up to which one grouped convolution is faster than one convolution per member
 
-# Values on the way: (rows, ...) while all members share them, (members, rows, ...) once they differ.
+# Maps values, and whether all members share them: (rows, ...) if they do, (members, rows, ...) if they differ.
 Stage = Callable[[Tensor, bool], tuple[Tensor, bool]]
 
 
 class StackedForward:
-    """Members whose networks are the same sequence of known layers."""
+    """The forward pass of networks that are the same sequence of known layers."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         columns = zip(*(_layers(network) for network in networks), strict=True)
@@ -32,7 +31,7 @@ class StackedForward:
         self.stages = [_stage(column) for column in columns]
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """(members, rows, outputs)."""
+        """(members, rows, outputs) for scaled inputs."""
         values, shared = inputs, True
         for stage in self.stages:
             values, shared = stage(values, shared)
@@ -40,8 +39,8 @@ class StackedForward:
 
 
 def can_stack(networks: Sequence[nn.Module]) -> bool:
-    """Whether these networks are alike, and made of layers that are known here."""
-    # Exact types: a class of the user's that derives from one of these may compute something else.
+    """Whether these networks are the same sequence of layers of known types."""
+    # Exact types: a user's subclass may compute something else.
     if not all(_is_sequence(network) and not _hooked(network) for network in networks):
         return False
     kinds = {tuple(_signature(layer) for layer in _layers(network)) for network in networks}
@@ -65,12 +64,12 @@ _KNOWN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity, nn.Dropout)
 
 
 def _is_sequence(network: nn.Module) -> bool:
-    """Whether it is a plain `nn.Sequential`, or its own class has a method `layers` naming them."""
+    """Whether it is a plain `nn.Sequential`, or its own class has a method `layers` that lists them."""
     return type(network) is nn.Sequential or "layers" in vars(type(network))
 
 
 def _layers(network: nn.Module) -> list[nn.Module]:
-    layers: Any = getattr(network, "layers", network.children)
+    layers: Callable[[], Iterable[nn.Module]] = getattr(network, "layers", network.children)
     return list(layers())
 
 
@@ -83,16 +82,16 @@ def _stage(column: Sequence[nn.Module]) -> Stage:
     if isinstance(layer, PooledConvolution):
         return _Convolutions(column)  # type: ignore[arg-type]
     if isinstance(layer, nn.Linear):
-        return _Products(column)  # type: ignore[arg-type]
+        return _Linears(column)  # type: ignore[arg-type]
     if isinstance(layer, nn.Flatten):
         return lambda values, shared: (values.flatten(1 if shared else 2), shared)
     if isinstance(layer, nn.ReLU):
         return lambda values, shared: (functional.relu(values), shared)
-    return lambda values, shared: (values, shared)  # dropout, at rest in evaluation
+    return lambda values, shared: (values, shared)  # identity, or dropout in evaluation mode
 
 
 class _Convolutions:
-    """One `PooledConvolution` of each member."""
+    """A `PooledConvolution` of each member."""
 
     def __init__(self, layers: Sequence[PooledConvolution]) -> None:
         self.layers = layers
@@ -109,18 +108,17 @@ class _Convolutions:
         if shared:
             outputs = self.wide(values)
         elif values.shape[1] <= GROUPED_ROWS:
-            side_by_side = values.transpose(0, 1).flatten(1, 2)
-            convolved = functional.conv2d(
-                side_by_side, self.wide.weight, self.wide.bias, padding=self.wide.padding, groups=members
-            )
+            grouped = values.transpose(0, 1).flatten(1, 2)
+            weight, bias, padding = self.wide.weight, self.wide.bias, self.wide.padding
+            convolved = functional.conv2d(grouped, weight, bias, padding=padding, groups=members)
             outputs = functional.relu(functional.max_pool2d(convolved, 2))
         else:
             return torch.stack([layer(own) for layer, own in zip(self.layers, values, strict=True)]), False
         return outputs.unflatten(1, (members, -1)).transpose(0, 1), False
 
 
-class _Products:
-    """One linear layer of each member, as a batched product."""
+class _Linears:
+    """A linear layer of each member, as one batched matrix product."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         self.weight = torch.stack([layer.weight.detach().T for layer in layers]).contiguous()
@@ -130,6 +128,6 @@ class _Products:
     def __call__(self, values: Tensor, shared: bool) -> tuple[Tensor, bool]:
         if shared:
             values = values.expand(len(self.weight), *values.shape)
-        rows = values.flatten(1, -2)  # whatever lies between rows and features is as good as more rows
+        rows = values.flatten(1, -2)  # dimensions between rows and features act as more rows
         products = torch.bmm(rows, self.weight) if self.bias is None else torch.baddbmm(self.bias, rows, self.weight)
         return products.view(*values.shape[:-1], -1), False

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.kernels import draws_globally
+from mixupmp.core.kernels import uses_global_generator
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.train.factory import build_network
@@ -46,7 +46,7 @@ def unsuited(plan: Plan) -> str | None:
         return f"the precision {plan.recipe.precision}"
     if plan.method.predictive.adaptive:
         return "a base measure that adapts after each epoch"
-    if draws_globally(plan.method.predictive.kernel):
+    if uses_global_generator(plan.method.predictive.kernel):
         return "a kernel that takes no generator and may draw from the global one, which members would share"
     if not isinstance(plan.train, Rows):
         return "rows that are read by a loader"
