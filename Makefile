@@ -19,7 +19,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[images,tables,plot,corruptions,ray,onnx,tensorboard,serve]'
+	$(PIP) install -q -c constraints.txt -e '.[images,tables,plot,corruptions,ray,onnx,tensorboard,serve,sign]'
 	$(PIP) install -q -c constraints.txt -r requirements-dev.txt
 	# laplace-torch and two of its dependencies ask for torchvision, which they do not use for this and which has
 	# no CPU build everywhere: their other dependencies by name, then the packages alone.

@@ -33,6 +33,8 @@ COMMANDS = {
     "serve": "Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.",
     "corrupt": "Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.",
     "reproduce": "Reproduce a table or figure of the paper, or the ledger of its claims.",
+    "sign": "Sign a finished run, so that others can verify who made it.",
+    "verify": "Check every file of a run against its manifest and, with --key, the manifest against its signature.",
 }
 
 

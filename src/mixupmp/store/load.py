@@ -32,6 +32,7 @@ from mixupmp.metrics.reliability import Result
 from mixupmp.networks import CNN, MLP, Network, ResNet18, WideResNet
 from mixupmp.store.folder import RunFolder, check_writable, checked_config, parse_member
 from mixupmp.store.manifest import Sealed
+from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
 # The classes that a folder may name. None of them does anything but build layers.
@@ -109,13 +110,18 @@ def _weights_of(network: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def load(folder: str | os.PathLike[str], network: Callable[..., nn.Module] | None = None) -> Posterior:
+def load(
+    folder: str | os.PathLike[str],
+    network: Callable[..., nn.Module] | None = None,
+    verify_key: str | os.PathLike[str] | None = None,
+) -> Posterior:
     """Read a posterior from a finished run or from what `save` wrote. Everything is checked; no code is run.
 
     `network` is the class or factory of a network that is not one of ours; a class that was saved by its import path
-    with arguments is called with those.
+    with arguments is called with those. `verify_key` is the file of an Ed25519 public key: the folder must have been
+    signed with its private part (see `mixupmp.store.sign`).
     """
-    sealed = Sealed(Path(folder))
+    sealed = Sealed(folder, None if verify_key is None else signed_by(verify_key))
     config = checked_config(sealed.json("config.json"), sealed.path)
     with _telling(sealed.path / "config.json"):
         plan = config["plan"]
