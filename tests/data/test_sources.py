@@ -173,6 +173,24 @@ def test_a_download_that_fails_says_so_and_leaves_nothing(tmp_path, publisher, f
     assert names(target) == []
 
 
+def test_a_download_without_end_is_stopped(tmp_path, publisher, monkeypatch):
+    folder, address = publisher
+    (folder / "endless").write_bytes(bytes(3000))
+    monkeypatch.setattr("mixupmp.data.download.LIMIT", 2000)
+    with pytest.raises(DataNotFound, match="more than 2000 bytes"):
+        fetch(Remote("endless", md5(bytes(3000)), (address,)), tmp_path / "target")
+    assert names(tmp_path / "target") == []
+
+
+def test_a_full_disk_is_told_and_not_a_traceback(tmp_path, publisher, monkeypatch):
+    folder, address = publisher
+    (folder / "file").write_bytes(b"content")
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(DataNotFound, match="No space left on device"):
+        fetch(Remote("file", md5(b"content"), (address,)), tmp_path / "target")
+    assert names(tmp_path / "target") == []
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

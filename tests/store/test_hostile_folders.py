@@ -160,3 +160,10 @@ def test_a_checkpoint_with_the_right_name_and_wrong_content_is_skipped(folder: P
         RunFolder(folder).files.write(f"checkpoints/001/{name}", content)
     assert RunFolder(folder).checkpoints(1).read() is None
     resume(folder)
+
+
+def test_a_whole_checkpoint_of_something_else_is_named(folder: Path) -> None:
+    checkpoints = RunFolder(folder).checkpoints(1)
+    checkpoints.write(2, {"a": torch.zeros(2)}, {})
+    with pytest.raises(BadRun, match="checkpoints/001 holds a checkpoint of something else"), checkpoints.restoring():
+        raise KeyError("network/1.weight")

@@ -8,8 +8,8 @@ import http.client
 import shutil
 import sys
 import tarfile
-import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,11 +19,12 @@ from mixupmp.core.files import replacing
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte, not for the whole file
+LIMIT = 8 * 2**30  # bytes; the largest archive in the catalog has under 3 GB
 
 
 @dataclass(frozen=True)
 class Remote:
-    """One published file: its name, the MD5 its publisher gives, and the addresses it is served under."""
+    """A published file: its name, the MD5 its publisher gives, and the addresses it is served under."""
 
     file: str
     md5: str
@@ -35,7 +36,7 @@ class Remote:
 
 
 def fetch(remote: Remote, folder: Path) -> Path:
-    """Download one file into a folder, unless the right one is there already."""
+    """Download a file into a folder, unless the right one is there already; return its path."""
     target = folder / remote.file
     if target.is_file() and _md5(target) == remote.md5:
         return target
@@ -45,8 +46,8 @@ def fetch(remote: Remote, folder: Path) -> Path:
         if not address.startswith(("https://", "http://")):
             raise InvalidArgument("address", address, "an http or https address")
         try:
-            _fetch_one(address, remote.md5, target)
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, BadData) as error:
+            _fetch_from(address, remote.md5, target)
+        except (OSError, http.client.HTTPException, BadData) as error:  # OSError: network errors, and a full disk
             failures.append(f"  {address}: {error}")
         else:
             return target
@@ -57,17 +58,19 @@ def fetch(remote: Remote, folder: Path) -> Path:
     )
 
 
-def _fetch_one(address: str, md5: str, target: Path) -> None:
+def _fetch_from(address: str, md5: str, target: Path) -> None:
     digest = hashlib.md5(usedforsecurity=False)
-    # A published address is opened here, never one that came with data.
+    # Addresses are those of the catalog, never ones that came with data.
     with urllib.request.urlopen(address, timeout=TIMEOUT) as response, replacing(target) as file:
         length = int(response.headers.get("Content-Length") or 0)
         received = 0
         with _progress(target.name, length) as advance:
             while block := response.read(BLOCK):
+                received += len(block)
+                if received > LIMIT:
+                    raise BadData(f"it has more than {LIMIT} bytes.")
                 digest.update(block)
                 file.write(block)
-                received += len(block)
                 advance(len(block))
         if length and received != length:
             raise BadData(f"the connection ended after {received} of {length} bytes.")
@@ -78,7 +81,8 @@ def _fetch_one(address: str, md5: str, target: Path) -> None:
 def unpack(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
     """Write the named files of a tar archive into a folder, and nothing else.
 
-    Only regular files are read and only their last name is used, so no path, link or device in the archive matters.
+    Only regular files are read, and only the last part of their names is used, so no path, link or device in the
+    archive has an effect.
     """
     wanted = set(files)
     try:
@@ -90,7 +94,7 @@ def unpack(archive: Path, folder: Path, files: tuple[str, ...]) -> None:
                     with replacing(folder / name) as file:
                         shutil.copyfileobj(content, file, BLOCK)
                     wanted.discard(name)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise BadData(f"{archive} could not be unpacked into {folder}: {error}") from error
     if wanted:
         raise BadData(f"{archive} does not hold {', '.join(sorted(wanted))}: it is not the publisher's archive.")
@@ -103,7 +107,7 @@ def _md5(path: Path) -> str:
 
 @contextlib.contextmanager
 def _progress(name: str, length: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar where somebody watches; silence in a log."""
+    """Show a progress bar on a terminal, and nothing in a log."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

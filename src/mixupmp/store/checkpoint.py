@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import save
@@ -62,6 +64,17 @@ class Checkpoints:
                 except BadRun:  # not written by us, though its name has the right hash
                     continue
         return None
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Report a checkpoint that is whole, but not a state of this fit, as such."""
+        try:
+            yield
+        except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+            raise BadRun(
+                f"{self.run.path / self.name} holds a checkpoint of something else ({type(error).__name__}: {error}). "
+                "Remove that directory: the member is then trained from its start."
+            ) from error
 
     def remove(self) -> None:
         """Remove them all: the member is finished."""
