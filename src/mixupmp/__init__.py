@@ -11,7 +11,4 @@ without importing torch.
 
 import lazy_loader
 
-from mixupmp.core.version import __version__
-
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__all__ += ["__version__"]

@@ -44,6 +44,7 @@ from .core.rows import split as split
 from .core.samplers import DropoutMasks as DropoutMasks
 from .core.samplers import Ensemble as Ensemble
 from .core.samplers import Laplace as Laplace
+from .core.version import __version__ as __version__
 from .core.weights import Dirichlet as Dirichlet
 from .core.weights import Expected as Expected
 from .core.weights import StabilizedDirichlet as StabilizedDirichlet
@@ -56,5 +57,3 @@ from .store.load import save as save
 from .train.plans import plan_for as plan_for
 from .train.run import Every as Every
 from .train.run import fit as fit
-
-__version__: str

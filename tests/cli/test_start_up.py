@@ -72,5 +72,5 @@ def test_every_public_name_is_there() -> None:
         assert getattr(mixupmp, name) is not None
     assert set(mixupmp.__all__) <= set(dir(mixupmp))
     assert mixupmp.metrics.__name__ == "mixupmp.metrics"
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="No mixupmp attribute nothing"):
         mixupmp.nothing  # type: ignore[attr-defined] # noqa: B018
