@@ -11,14 +11,15 @@ import typer
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
-from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
-from mixupmp.metrics import STANDARD, Line, MetricTable, Result, single
+from mixupmp.metrics import Line, MetricTable, Result, evaluated_metrics, single, standard_metrics
 from mixupmp.store.load import load
 from mixupmp.train.planning import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
+_METRICS = f"What the table shows, with commas between: {', '.join(evaluated_metrics())}."
 
 
 class Split(StrEnum):
@@ -37,6 +38,7 @@ def command(
     corruption: Annotated[str | None, typer.Option(metavar="NAME", help=_CORRUPTION)] = None,
     severity: Annotated[int | None, typer.Option(help="Of the corruption, 1 to 5. \\[3]")] = None,
     bins: Annotated[int, typer.Option(help="Of confidence, for ECE, OE and UE.")] = 15,
+    metrics: Annotated[str | None, typer.Option(metavar="NAMES", help=_METRICS)] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.
@@ -57,11 +59,21 @@ def command(
     on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
     table = MetricTable(
         (Line(run.name or str(run), single(result.to_dict())),),
-        (*STANDARD, "entropy", "mutual_information"),
+        _columns(metrics),
         f"{posterior.members} members on {result.rows} rows ({on})",
         "run",
     )
     show(as_json, _told(run, on, result), [table.rich()])
+
+
+def _columns(metrics: str | None) -> tuple[str, ...]:
+    if metrics is None:
+        return (*standard_metrics(), "entropy", "mutual_information")
+    names = tuple(name.strip() for name in metrics.split(","))
+    unknown = next((name for name in names if name not in evaluated_metrics()), None)
+    if unknown is not None:
+        raise UnknownName("metric", unknown, evaluated_metrics())
+    return names
 
 
 def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int, root: str | None) -> Rows:

@@ -13,7 +13,7 @@ from mixupmp.cli.output import show
 from mixupmp.cli.scoring import score
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.posterior import Posterior
-from mixupmp.metrics import STANDARD, Line, MetricTable, Result, single
+from mixupmp.metrics import Line, MetricTable, Result, single, standard_metrics
 from mixupmp.train.configuration import Settings, read_toml, settings_from
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
 from mixupmp.train.planning import load_data, located, plan_from
@@ -115,7 +115,7 @@ def _told(run: RunFolder, posterior: Posterior, result: Result) -> dict[str, Any
 
 def _lines(run: RunFolder, settings: Settings, posterior: Posterior, result: Result) -> list[Any]:
     line = Line(settings.method.name, single(result.to_dict()))
-    metrics = (*STANDARD, "mutual_information")
+    metrics = (*standard_metrics(), "mutual_information")
     title = f"{posterior.members} members on {result.rows} test rows of {Path(settings.data.name).name}"
     notes = [Text(f"note: {note}, and is left out", style="yellow") for note in posterior.notes]
     return [

@@ -1,6 +1,6 @@
 """Metrics of probabilities and labels: the catalog, streamed evaluation, detection, regression, comparison."""
 
-from mixupmp.metrics.catalog import METRICS, STANDARD, Metric, metric_named
+from mixupmp.metrics.catalog import METRICS, Metric, evaluated_metrics, metric_named, standard_metrics
 from mixupmp.metrics.checks import GuaranteeWarning
 from mixupmp.metrics.comparison import Line, MetricTable, Summary, best, difference, display, single, summarize
 from mixupmp.metrics.detection import Detection, detection
@@ -25,7 +25,6 @@ from mixupmp.metrics.uncertainty import (
 
 __all__ = [
     "METRICS",
-    "STANDARD",
     "Detection",
     "GuaranteeWarning",
     "Line",
@@ -41,6 +40,7 @@ __all__ = [
     "difference",
     "display",
     "evaluate",
+    "evaluated_metrics",
     "gaussian_crps",
     "gini",
     "interval_coverage",
@@ -54,6 +54,7 @@ __all__ = [
     "normalized_margin",
     "predictive_entropy",
     "single",
+    "standard_metrics",
     "summarize",
     "variation_ratio",
 ]

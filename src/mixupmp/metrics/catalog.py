@@ -45,6 +45,8 @@ class Metric:
     binned
         ``(..., bins) -> (...)``: the metric as a function of |B_m|/n (Conf(B_m) - Acc(B_m)) in the bins B_m of equal
         width of the top confidence.
+    standard
+        Whether a table of classifiers shows it unless it says otherwise.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Metric:
     per_row: PerRow | None = None
     binned: Binned | None = None
     needs_members: bool = False
+    standard: bool = False
 
     @property
     def percent(self) -> bool:
@@ -106,12 +109,14 @@ def _over(gaps: Tensor) -> Tensor:
 
 
 _LISTED = (
-    Metric("acc", "ACC", "accuracy", True, 100, 2, per_row=_accuracy),
-    Metric("nll", "NLL", "NLL", False, per_row=_nll),
-    Metric("brier", "Brier", "Brier score", False, per_row=_brier),
-    Metric("ece", "ECE", "calibration error", False, 100, 2, binned=lambda gaps: _over(gaps) + _over(-gaps)),
-    Metric("oe", "OE", "over-confidence error", False, 100, 2, binned=_over),
-    Metric("ue", "UE", "under-confidence error", False, 100, 2, binned=lambda gaps: _over(-gaps)),
+    Metric("acc", "ACC", "accuracy", True, 100, 2, per_row=_accuracy, standard=True),
+    Metric("nll", "NLL", "NLL", False, per_row=_nll, standard=True),
+    Metric("brier", "Brier", "Brier score", False, per_row=_brier, standard=True),
+    Metric(
+        "ece", "ECE", "calibration error", False, 100, 2, binned=lambda gaps: _over(gaps) + _over(-gaps), standard=True
+    ),
+    Metric("oe", "OE", "over-confidence error", False, 100, 2, binned=_over, standard=True),
+    Metric("ue", "UE", "under-confidence error", False, 100, 2, binned=lambda gaps: _over(-gaps), standard=True),
     Metric("adaptive_ece", "Adaptive ECE", "adaptive calibration error", False, 100, 2),
     Metric("entropy", "Entropy", "entropy", per_row=lambda p, y: entropy(p)),
     Metric(
@@ -137,8 +142,15 @@ _LISTED = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LISTED}
 """Every metric by its name, in the order of tables."""
 
-STANDARD = ("acc", "nll", "brier", "ece", "oe", "ue")
-"""What a table of classifiers shows unless it says otherwise."""
+
+def standard_metrics() -> tuple[str, ...]:
+    """The names of the metrics that a table of classifiers shows unless it says otherwise."""
+    return tuple(name for name, metric in METRICS.items() if metric.standard)
+
+
+def evaluated_metrics() -> tuple[str, ...]:
+    """The names of the metrics that an evaluation of a classifier computes."""
+    return tuple(name for name, metric in METRICS.items() if metric.per_row or metric.binned or name == "adaptive_ece")
 
 
 def metric_named(name: str) -> Metric:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rich import box
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixupmp.core.errors import check
-from mixupmp.metrics.catalog import STANDARD, Metric, metric_named
+from mixupmp.metrics.catalog import Metric, metric_named, standard_metrics
 from mixupmp.metrics.reliability import Result
 
 K = TypeVar("K", bound=Hashable)
@@ -110,7 +110,7 @@ class MetricTable:
     """Metrics of several methods, runs or datasets, with the `best` of each group in bold."""
 
     lines: tuple[Line, ...]
-    metrics: tuple[str, ...] = STANDARD
+    metrics: tuple[str, ...] = field(default_factory=standard_metrics)
     title: str = ""
     heading: str = "method"
     percent_digits: int = 2

@@ -1,8 +1,22 @@
 """The paper's networks, each with an optional dropout rate; `catalog` has them by name."""
 
-from mixupmp.networks.catalog import Network, NetworkFactory, named
+from mixupmp.core.plan import NetworkFactory
+from mixupmp.networks.catalog import NETWORKS, NetworkEntry, named
 from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
+from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import BasicBlock, ResNet18, WideBlock, WideResNet
 
-__all__ = ["CNN", "MLP", "BasicBlock", "Network", "NetworkFactory", "ResNet18", "WideBlock", "WideResNet", "named"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "NETWORKS",
+    "BasicBlock",
+    "Network",
+    "NetworkEntry",
+    "NetworkFactory",
+    "ResNet18",
+    "WideBlock",
+    "WideResNet",
+    "named",
+]

@@ -1,60 +1,83 @@
-"""The networks by name, and how one is named and built.
+"""The catalog of networks: those that are built by name, sized to the inputs.
 
-Any `nn.Module` factory of your own serves as well: it only has to map inputs to (rows, outputs).
+To add one, write its class in a file of its own and one line of `NETWORKS`. It is then an argument of ``--network``, in
+its help, and a saved run that holds it loads again. Any other `nn.Module` factory serves as well in Python: it only
+has to map inputs to (rows, outputs).
 """
 
 from __future__ import annotations
 
-import importlib
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from mixupmp.core.errors import InvalidArgument, UnknownName
-from mixupmp.core.plan import NetworkFactory as NetworkFactory
+from mixupmp.networks.cnn import CNN
+from mixupmp.networks.mlp import MLP
+from mixupmp.networks.network import Network
+from mixupmp.networks.resnet import ResNet18, WideResNet
 
 
 @dataclass(frozen=True)
-class Network:
-    """How to build a network: an import path and its arguments, which a run folder can keep as text."""
+class NetworkEntry:
+    """A network by name.
 
-    path: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    Parameters
+    ----------
+    name
+        A word between angle brackets stands for an integer, which is the class's argument of that name.
+    cls
+        Takes ``outputs`` and ``dropout``, and what `size` returns.
+    size
+        From the shape of one input to the class's arguments.
+    images
+        Whether it takes images, (channels, height, width), and nothing else.
+    """
 
-    def __call__(self) -> nn.Module:
-        """Build one, with weights from torch's global generator."""
-        module, _, name = self.path.rpartition(".")
-        try:
-            factory = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidArgument("network", self.path, "the import path of a network", f"{error}.") from error
-        built = factory(**self.arguments)
-        if not isinstance(built, nn.Module):
-            raise InvalidArgument("network", built, f"an nn.Module, built by {self.path}")
-        return built
+    name: str
+    cls: type[nn.Module]
+    size: Callable[[Sequence[int]], dict[str, Any]]
+    images: bool = True
+
+    @property
+    def path(self) -> str:
+        """The import path that a run folder keeps."""
+        module = self.cls.__module__
+        return f"{'mixupmp.networks' if module.startswith('mixupmp.networks.') else module}.{self.cls.__qualname__}"
+
+    def numbers_in(self, name: str) -> dict[str, int] | None:
+        """The integers in a name of this form, or None if it has another."""
+        found = re.fullmatch(re.sub(r"<(\w+)>", r"(?P<\1>\\d+)", self.name), name)
+        return None if found is None else {key: int(value) for key, value in found.groupdict().items()}
 
 
-NAMES = ("mlp", "cnn", "resnet18", "wrn-<depth>-<widen>")
+_LISTED = (
+    NetworkEntry("mlp", MLP, lambda shape: {"features": math.prod(shape)}, images=False),
+    NetworkEntry("cnn", CNN, lambda shape: {"channels": shape[0], "size": (shape[1], shape[2])}),
+    NetworkEntry("resnet18", ResNet18, lambda shape: {"channels": shape[0]}),
+    NetworkEntry("wrn-<depth>-<widen>", WideResNet, lambda shape: {"channels": shape[0]}),
+)
+NETWORKS: dict[str, NetworkEntry] = {entry.name: entry for entry in _LISTED}
+"""Every network by its name."""
 
 
 def named(name: str, shape: Sequence[int], outputs: int, dropout: float = 0.0) -> Network:
     """The network of this name for inputs of this shape (without the rows): mlp, cnn, resnet18, wrn-28-10, ..."""
-    here = "mixupmp.networks."
-    common: dict[str, Any] = {"outputs": outputs, "dropout": dropout}
-    if name == "mlp":
-        return Network(here + "MLP", {"features": int(torch.Size(shape).numel()), **common})
-    wide = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
-    if name not in ("cnn", "resnet18") and not wide:
-        raise UnknownName("network", name, NAMES)
-    if len(shape) != 3:
-        raise InvalidArgument("network", name, f"'mlp' for inputs of shape {tuple(shape)}", "The others take images.")
-    images: dict[str, Any] = {"channels": shape[0], **common}
-    if wide:
-        return Network(here + "WideResNet", {**images, "depth": int(wide[1]), "widen": int(wide[2])})
-    if name == "resnet18":
-        return Network(here + "ResNet18", images)
-    return Network(here + "CNN", {**images, "size": (shape[1], shape[2])})
+    for entry in NETWORKS.values():
+        numbers = entry.numbers_in(name)
+        if numbers is None:
+            continue
+        if entry.images and len(shape) != 3:
+            must = f"'mlp' for inputs of shape {tuple(shape)}"
+            raise InvalidArgument("network", name, must, "The others take images.")
+        return Network(entry.path, {**entry.size(shape), "outputs": outputs, "dropout": dropout, **numbers})
+    raise UnknownName("network", name, NETWORKS)
+
+
+def own_classes() -> dict[str, type[nn.Module]]:
+    """The classes that a run folder may name, by import path: those of the catalog and no others."""
+    return {entry.path: entry.cls for entry in NETWORKS.values()}

@@ -29,14 +29,13 @@ from mixupmp.core.posterior import EnsemblePosterior, Posterior, Summary, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
-from mixupmp.networks import CNN, MLP, Network, ResNet18, WideResNet
+from mixupmp.networks import Network
+from mixupmp.networks.catalog import own_classes
 from mixupmp.store.folder import RunFolder, check_writable, checked_config, parse_member
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
-# The classes that a folder may name. None of them does anything but build layers.
-OURS: dict[str, type[nn.Module]] = {f"mixupmp.networks.{c.__qualname__}": c for c in (MLP, CNN, ResNet18, WideResNet)}
 LAYERS_LIMIT = 1000  # a hostile depth must not keep us building
 MEMBERS_LIMIT = 100_000
 _SAMPLERS = {EnsemblePosterior: "Ensemble", DropoutPosterior: "DropoutMasks", LaplacePosterior: "Laplace"}
@@ -174,7 +173,7 @@ def _factory(told: Any, given: Callable[..., nn.Module] | None, folder: Path) ->
         check(callable(given) and not isinstance(given, nn.Module), "network", given, "a class or factory of networks")
         named = f"{getattr(given, '__module__', '')}.{getattr(given, '__qualname__', '')}"
         return (lambda: given(**arguments)) if arguments and named == path else given
-    if not isinstance(path, str) or path not in OURS or not isinstance(told, dict):
+    if not isinstance(path, str) or path not in own_classes() or not isinstance(told, dict):
         shown = (
             path if isinstance(path, str) else f"of the kind {told.get('type') if isinstance(told, dict) else told!r}"
         )
@@ -182,7 +181,7 @@ def _factory(told: Any, given: Callable[..., nn.Module] | None, folder: Path) ->
             f"{folder} needs the network {shown[:200]}, and a folder's own code is never imported. Import it yourself "
             f"and pass its class or factory: load({str(folder)!r}, network=MyNetwork)"
         )
-    known = inspect.signature(OURS[path]).parameters
+    known = inspect.signature(own_classes()[path]).parameters
     for name, value in arguments.items():
         check(name in known, f"network argument {name}", value, f"one of {', '.join(known)}")
         small = len(value) <= LAYERS_LIMIT if isinstance(value, list) else name != "depth" or value <= LAYERS_LIMIT

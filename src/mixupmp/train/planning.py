@@ -17,7 +17,8 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Dataset, split
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.networks import Network, named
-from mixupmp.store.load import OURS, load
+from mixupmp.networks.catalog import own_classes
+from mixupmp.store.load import load
 from mixupmp.train.configuration import DataSettings, MethodSettings, NetworkSettings, Settings, absolute
 from mixupmp.train.plans import plan_for
 
@@ -112,7 +113,7 @@ def _network(told: NetworkSettings, dataset: Dataset, dropout: float) -> Network
     shape = tuple(dataset.train.inputs.shape[1:])
     name = told.name or ("cnn" if len(shape) == 3 and min(shape[1:]) >= 4 else "mlp")
     network = named(name, shape, len(dataset.classes), dropout if told.dropout is None else told.dropout)
-    takes = inspect.signature(OURS[network.path]).parameters
+    takes = inspect.signature(own_classes()[network.path]).parameters
     extras = {key: getattr(told, key) for key in ("hidden", "width", "bias") if getattr(told, key) is not None}
     for key, value in extras.items():
         if key not in takes:
