@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from report.answers import two_subjects  # the made-up runs of the report's own tests
+from report.answers import two_runs  # the made-up runs of the report's own tests
 
 from mixupmp.web.report import write_report
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = write_report(two_subjects(rows=10_000), tmp_path_factory.mktemp("report") / "report.html")
+    path = write_report(two_runs(rows=10_000), tmp_path_factory.mktemp("report") / "report.html")
     return path.as_uri()
 
 
@@ -71,11 +71,11 @@ def test_the_threshold_says_what_abstaining_buys(visit: Callable[..., Any], repo
 
 def test_a_table_sorts_by_a_press_on_its_head(visit: Callable[..., Any], report: str) -> None:
     page = visit(report).page
-    table = page.locator("details[open] table[data-sortable]")
-    table.get_by_role("button", name="Found %").click()
+    table = page.locator("details.run-part[open] table[data-sortable]")
+    table.get_by_role("button", name="Recall %").click()
     found = [float(text) for text in table.locator("tbody tr td:nth-child(4)").all_inner_texts()]
     assert found == sorted(found, reverse=True)
-    assert table.locator("th[aria-sort=descending]").inner_text().startswith("Found %")
+    assert table.locator("th[aria-sort=descending]").inner_text().startswith("Recall %")
 
 
 def test_it_prints_with_everything_unfolded(visit: Callable[..., Any], report: str) -> None:
