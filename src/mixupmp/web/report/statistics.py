@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.decide import abstain
-from mixupmp.metrics import METRICS, Result, Scores, Summary
+from mixupmp.metrics import METRICS, Metric, Result, Scores, Summary
 from mixupmp.metrics.catalog import confidence_gaps
 from mixupmp.web.report.evaluation import Evaluation
 
 Floats = NDArray[np.float64]
 RESAMPLES = 200
-# The Gini impurity ranks predictions nearly as the entropy does.
-SHOWN = tuple(
-    name for name, metric in METRICS.items() if (metric.per_row or metric.binned) and not name.startswith("gini")
-)
+HIDDEN = ("gini", "gini_rescaled")  # nearly what the entropy says
+
+
+def shown_metrics() -> list[Metric]:
+    """The metrics of the catalog that predictions on labeled rows have."""
+    return [metric for metric in METRICS.values() if (metric.per_row or metric.binned) and metric.name not in HIDDEN]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class RunMetrics:
 
 
 def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
-    """Every metric of the catalog that predictions on labeled rows have."""
+    """Every metric that is shown."""
     members, labels = evaluation.members.double(), evaluation.labels
     mean = members.mean(0)
     result = Scores(mean.shape[1], bins).update(members, labels).result()
@@ -53,15 +55,14 @@ def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
     correct = (predicted == labels).double()
     gaps = _resampled_gaps(confidence, correct, bins)
     by_row, resampled = {}, {}
-    for name in SHOWN:
-        metric = METRICS[name]
+    for metric in shown_metrics():
         if metric.per_row is not None:
-            by_row[name] = metric.per_row(members if metric.needs_members else mean, labels).numpy()
+            by_row[metric.name] = metric.per_row(members if metric.needs_members else mean, labels).numpy()
         elif metric.binned is not None:
-            resampled[name] = metric.binned(gaps).numpy()
+            resampled[metric.name] = metric.binned(gaps).numpy()
     errors = {name: _standard_error(values) for name, values in by_row.items()}
     errors |= {name: float(values.std(ddof=1)) for name, values in resampled.items()}
-    summaries = {name: Summary(result.values[name], errors[name], 1) for name in SHOWN}
+    summaries = {name: Summary(result.values[name], error, 1) for name, error in errors.items()}
     return RunMetrics(result, summaries, confidence.numpy(), predicted.numpy(), correct.numpy(), by_row, resampled)
 
 

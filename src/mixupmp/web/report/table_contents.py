@@ -8,26 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from mixupmp.metrics import METRICS, Summary, best, difference, summarize
+from mixupmp.metrics import Metric, Summary, best, difference, summarize
 from mixupmp.web.report.evaluated_run import EvaluatedRun
-from mixupmp.web.report.statistics import SHOWN, is_clear, paired_difference
+from mixupmp.web.report.statistics import is_clear, paired_difference, shown_metrics
 from mixupmp.web.report.table import Cell, Table
-
-COLUMNS = tuple(METRICS[name].column for name in SHOWN)
-COMPARED = tuple(name for name in SHOWN if METRICS[name].sign)
 
 
 def metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
     """Every metric of every run, with the best in bold."""
     rows: list[list[Cell]] = [[_named(run)] for run in runs]
-    for name in SHOWN:
-        bold = best(METRICS[name], {k: run.metrics.summaries[name] for k, run in enumerate(runs)}, _compare(runs, name))
-        for k, run in enumerate(runs):
-            rows[k].append(_value(name, run.metrics.summaries[name], k in bold))
+    for metric in shown_metrics():
+        values = {k: run.metrics.summaries[metric.name] for k, run in enumerate(runs)}
+        bold = best(metric, values, _compare(runs, metric.name))
+        for k, value in values.items():
+            rows[k].append(_value(metric, value, k in bold))
     caption = "Metrics on the test rows, ± one standard error"
     if len(runs) > 1:
         caption += "; in bold the best, and those within two standard errors of it"
-    return Table("metrics", caption, ("Run", *COLUMNS), rows)
+    return Table("metrics", caption, ("Run", *_columns()), rows)
 
 
 def _compare(runs: Sequence[EvaluatedRun], name: str) -> Callable[[int, int], Summary]:
@@ -52,21 +50,24 @@ def seeds_table(runs: Sequence[EvaluatedRun]) -> Table | None:
         if len({run.description.get("seed") for run in group}) > 1:
             summaries = summarize([run.metrics.result for run in group])
             name = f"{group[0].title.partition(', seed')[0]}, {len(group)} seeds"
-            rows.append([Cell(name), *(_value(metric, summaries[metric]) for metric in SHOWN)])
+            rows.append([Cell(name), *(_value(metric, summaries[metric.name]) for metric in shown_metrics())])
     return (
-        Table("seeds", "Mean over seeds, ± one standard error over seeds", ("Runs", *COLUMNS), rows) if rows else None
+        Table("seeds", "Mean over seeds, ± one standard error over seeds", ("Runs", *_columns()), rows)
+        if rows
+        else None
     )
 
 
 def differences_table(runs: Sequence[EvaluatedRun], baseline: EvaluatedRun) -> Table:
     """Every run minus the baseline, row by row."""
+    compared = [metric for metric in shown_metrics() if metric.sign]
     rows = []
     for run in runs:
         if run is not baseline:
-            changes = ((name, paired_difference(name, run.metrics, baseline.metrics)) for name in COMPARED)
-            rows.append([_named(run), *(_change(name, change) for name, change in changes)])
+            changes = (paired_difference(metric.name, run.metrics, baseline.metrics) for metric in compared)
+            rows.append([_named(run), *map(_change, compared, changes)])
     caption = f"Difference from {baseline.title} on the same rows, ± one standard error"
-    return Table("differences", caption, ("Run", *(METRICS[name].column for name in COMPARED)), rows)
+    return Table("differences", caption, ("Run", *(metric.column for metric in compared)), rows)
 
 
 def classes_table(run: EvaluatedRun) -> Table:
@@ -101,14 +102,16 @@ def _named(run: EvaluatedRun) -> Cell:
     return Cell(run.title, color=run.color)
 
 
-def _value(name: str, summary: Summary, bold: bool = False) -> Cell:
-    metric = METRICS[name]
+def _columns() -> list[str]:
+    return [metric.column for metric in shown_metrics()]
+
+
+def _value(metric: Metric, summary: Summary, bold: bool = False) -> Cell:
     error = "" if summary.standard_error is None else metric.format(summary.standard_error)
     return Cell(metric.format(summary.mean), error, "best" if bold else "")
 
 
-def _change(name: str, change: Summary) -> Cell:
-    metric = METRICS[name]
+def _change(metric: Metric, change: Summary) -> Cell:
     text = metric.format_change(change.mean).replace(" points", "")
     error = metric.format(change.standard_error or 0.0)
     if not is_clear(change):
