@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import Row, gemm_peak, interleaved, on_threads
 from benchmarks.usual import PlainCNN, mixup_member_epoch, with_blends
-from mixupmp import Dataset, Every, Recipe, Rows, Standardize, deep_ensemble, mixup_mp, plan_for
+from mixupmp import CheckpointInterval, Dataset, Recipe, Rows, Standardize, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.recipe import paper_clusters
 from mixupmp.data import load
 from mixupmp.networks import named
@@ -167,13 +167,15 @@ def checkpointing(quick: bool) -> Iterator[Row]:
     data = images(3_000 if quick else 6_000, (1, 28, 28))
     plan = plan_for(data, deep_ensemble(1), "cnn", dataclasses.replace(ONE_EPOCH, epochs=3))
 
-    def run(every: Every) -> None:
+    def run(checkpoints: CheckpointInterval) -> None:
         with tempfile.TemporaryDirectory() as scratch:
-            fit(plan, engine="inline", run=Path(scratch) / "run", every=every)
+            fit(plan, engine="inline", run=Path(scratch) / "run", checkpoints=checkpoints)
 
     # Many short turns: the cost is smaller than the machine's noise over a few seconds.
     often, never = interleaved(
-        4 if quick else 12, lambda: run(Every(epochs=1, seconds=None)), lambda: run(Every(None, None))
+        4 if quick else 12,
+        lambda: run(CheckpointInterval(epochs=1, seconds=None)),
+        lambda: run(CheckpointInterval(None, None)),
     )
     yield Row(
         "checkpointing after every epoch", "none", often, never, "at most 1.03x", at_most=1.03,

@@ -17,7 +17,7 @@ from mixupmp.metrics.summary import summarize
 
 from mixupmp import __version__, data
 from mixupmp.cli.demonstration import Demo, Repeat
-from mixupmp.train.job import Quiet
+from mixupmp.train.progress import Callback
 
 TRIED = [("sgd", rate) for rate in (0.01, 0.02, 0.05, 0.1)] + [("adamw", rate) for rate in (0.001, 0.003, 0.01, 0.03)]
 
@@ -36,7 +36,7 @@ def main() -> None:
     for optimizer, rate in TRIED:
         recipe = replace(demo.recipe, optimizer=optimizer, learning_rate=rate)
         rivals = replace(demo, ratios=(0.0,), trial_members=demo.members, recipe=recipe)
-        repeats = [Repeat(rivals, whole, seed, "inline", Quiet()) for seed in rivals.seeds]
+        repeats = [Repeat(rivals, whole, seed, "inline", Callback()) for seed in rivals.seeds]
         found = summarize([{"nll": repeat.search()[rivals.candidates[0]]} for repeat in repeats])["nll"]
         lines.append(f"| {optimizer} | {rate} | {found.mean:.3f} ± {found.standard_error:.3f} |")
         print(lines[-1], flush=True)

@@ -55,5 +55,5 @@ from .estimators import PosteriorClassifier as PosteriorClassifier
 from .store.load import load as load
 from .store.load import save as save
 from .train.plans import plan_for as plan_for
-from .train.run import Every as Every
+from .train.run import CheckpointInterval as CheckpointInterval
 from .train.run import fit as fit

@@ -22,8 +22,8 @@ from mixupmp.core.posterior import Summary
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate
 from mixupmp.plots import write
-from mixupmp.train.job import Quiet
 from mixupmp.train.planning import fewer_rows
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import fit
 
 SMALL = Demo(
@@ -77,10 +77,10 @@ def test_the_choice_is_the_best_on_validation_rows(outcome: Outcome) -> None:
 
 
 def test_as_many_networks_are_trained_as_it_says() -> None:
-    class Counted(Quiet):
+    class Counted(Callback):
         count = 0
 
-        def finished(self, summary: Summary) -> None:
+        def on_member_end(self, summary: Summary) -> None:
             self.count += 1
 
     for demo in (SMALL, replace(SMALL, seeds=(4,), members=3, trial_members=2)):

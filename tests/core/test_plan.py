@@ -29,8 +29,8 @@ from mixupmp.core.rows import Dataset, DatasetRows, Rows, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.networks import MLP, Network
 from mixupmp.train.plans import plan_for
+from mixupmp.train.processes import load_plan, store_plan
 from mixupmp.train.run import fit
-from mixupmp.train.stored_plan import fetch, store
 
 SHORT = Recipe(epochs=1, batch_size=16)
 
@@ -157,7 +157,7 @@ def test_descriptions_are_the_same_in_another_process() -> None:
 def test_a_stored_plan_comes_back(table: Dataset, tmp_path: Path) -> None:
     rows = Rows(table.train.inputs, table.train.labels, torch.rand(60))
     plan = plan_for(table.with_train(rows), mixup_mp(), lambda: MLP(4, 3), SHORT, validation=table.test)
-    back = fetch(store(plan, tmp_path))
+    back = load_plan(store_plan(plan, tmp_path))
     assert isinstance(back.train, Rows)
     assert back.train.fingerprint() == rows.fingerprint()
     assert back.validation is not None

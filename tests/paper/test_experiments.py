@@ -124,7 +124,7 @@ class _TwoSteps(Exception):
 class _Watch:
     steps = 0
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
         self.steps += 1
         if self.steps == 2:
             raise _TwoSteps

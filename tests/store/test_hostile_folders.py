@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from mixupmp import Every, Recipe, deep_ensemble, plan_for
+from mixupmp import CheckpointInterval, Recipe, deep_ensemble, plan_for
 from mixupmp.core.errors import BadRun
 from mixupmp.core.files import Directory
 from mixupmp.core.plan import Plan
@@ -44,7 +44,7 @@ def precious(tmp_path: Path) -> Path:
 
 
 def resume(folder: Path) -> None:
-    fit(small_plan(), engine="inline", run=folder, resume=True, every=Every(epochs=1))
+    fit(small_plan(), engine="inline", run=folder, resume=True, checkpoints=CheckpointInterval(epochs=1))
 
 
 def content_of(directory: Path) -> dict[str, str]:

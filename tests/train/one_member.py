@@ -19,7 +19,7 @@ class Silent:
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
         self.steps.append(fit.step)
 
 

@@ -13,7 +13,7 @@ from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.files import sha256
 from mixupmp.core.plan import Plan
 from mixupmp.data import load
-from mixupmp.train.job import Quiet
+from mixupmp.train.progress import Callback
 
 SCRIPT = """
 import sys
@@ -21,26 +21,26 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {here!r})
 import runs
-from mixupmp.train.run import Every, FitInterrupted, fit
+from mixupmp.train.run import CheckpointInterval, FitInterrupted, fit
 from mixupmp.train.vectorized import engine as vectorized
-every, loud = Every(epochs=1), runs.Loud()
+every, loud = CheckpointInterval(epochs=1), runs.Loud()
 engine, _, where = {engine!r}.partition(" in ")
 if where == "processes":
     vectorized.COLD = 0.0
 try:
-    fit(runs.plan({kind!r}), engine=engine, run={folder!r}, resume=True, every=every, progress=loud)
+    fit(runs.plan({kind!r}), engine=engine, run={folder!r}, resume=True, checkpoints=every, progress=loud)
 except FitInterrupted as stopped:
     print(stopped, file=sys.stderr)
     sys.exit(stopped.code)
 """
 
 
-class Loud(Quiet):
+class Loud(Callback):
     """Says on standard output when the first step has been made, so that a test knows when to kill."""
 
     said = False
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
         if not self.said:
             self.said = True
             print("moving", flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,34 +15,35 @@ import torch
 from runs import hashes
 from torch import nn
 
-from mixupmp import Every, Recipe, mixup_mp, plan_for
+from mixupmp import CheckpointInterval, Recipe, mixup_mp, plan_for
 from mixupmp.core.plan import Plan
 from mixupmp.data import load
 from mixupmp.networks import MLP
 from mixupmp.train import pool as processes
-from mixupmp.train.job import Quiet
-from mixupmp.train.pool import WorkerFailed
+from mixupmp.train import run
+from mixupmp.train.pool import NotPicklable, WorkerFailed
+from mixupmp.train.processes import store_plan
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import FitInterrupted, RunFolder, fit
-from mixupmp.train.stored_plan import CannotBeSent, store
 from mixupmp.train.vectorized import engine as vectorized
 from mixupmp.train.vectorized.engine import VectorizedFit, dealt
 
 RECIPE = Recipe(epochs=300, batch_size=None, learning_rate=0.05)
 
 
-class Stop(Quiet):
+class Stop(Callback):
     """Has the run stopped when a member has made so many steps."""
 
     def __init__(self, member: int, step: int) -> None:
         self.member, self.step = member, step
         self.recorded_of: set[int] = set()
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
         if member == self.member and step >= self.step:
             self.step = total + 1
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def recorded(self, record: dict[str, Any]) -> None:
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
         self.recorded_of.add(record["member"])
 
 
@@ -51,7 +51,7 @@ class Stop(Quiet):
 def _two_cores() -> Iterator[None]:
     """Two groups, whatever machine this is."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (sys.modules["mixupmp.fit"], vectorized):
+        for module in (run, vectorized):
             patched.setattr(module, "cores", lambda: 2)
         yield
 
@@ -78,7 +78,13 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def interrupted(plan: Plan, folder: Path, member: int, step: int) -> None:
     with pytest.raises(FitInterrupted):
-        fit(plan, engine="vectorized", run=folder, every=Every(epochs=10), progress=Stop(member, step))
+        fit(
+            plan,
+            engine="vectorized",
+            run=folder,
+            checkpoints=CheckpointInterval(epochs=10),
+            progress=Stop(member, step),
+        )
 
 
 def test_members_are_dealt_evenly() -> None:
@@ -102,7 +108,7 @@ def test_a_finished_member_keeps_its_place(plan: Plan, whole: Path, tmp_path: Pa
 def test_processes_give_the_bits_of_threads(plan: Plan, whole: Path, tmp_path: Path) -> None:
     progress = Stop(0, 10**9)
     posterior = fit(plan, engine="vectorized", run=tmp_path / "run", progress=progress)
-    assert processes.waiting(2)
+    assert processes.idle_workers() >= 2
     assert hashes(tmp_path / "run") == hashes(whole)
     assert [summary.member for summary in posterior.summaries] == [0, 1, 2, 3]
     assert progress.recorded_of == {0, 1, 2, 3}
@@ -154,17 +160,17 @@ def test_what_cannot_be_sent_to_a_process_is_trained_here(tmp_path: Path) -> Non
 
     short = Recipe(epochs=2, batch_size=None, learning_rate=0.05)
     held = plan_for(load("clusters"), mixup_mp(1.0, 1.0, 2, kernel=kernel), "mlp", short)
-    with pytest.raises(CannotBeSent):
-        store(held, tmp_path)
+    with pytest.raises(NotPicklable):
+        store_plan(held, tmp_path)
     assert len(fit(held, engine="vectorized").summaries) == 2
 
 
-class KillsAWorker(Quiet):
+class KillsAWorker(Callback):
     """Kills the worker of a member, once it has moved."""
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
         for worker in team:
-            if worker.order is not None and member in worker.order.members:
+            if worker.call is not None and str(member) in worker.call[1]:
                 worker.process.kill()
 
 
@@ -173,13 +179,13 @@ team: list[processes.Worker] = []
 
 @pytest.mark.usefixtures("in_processes")
 def test_a_killed_worker_is_named_by_its_members(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = processes.Worker.ask
+    submit = processes.Worker.submit
 
-    def remembered(worker: processes.Worker, order: Any) -> None:
+    def remembered(worker: processes.Worker, index: int, call: processes.Call) -> None:
         team.append(worker)
-        ask(worker, order)
+        submit(worker, index, call)
 
-    monkeypatch.setattr(processes.Worker, "ask", remembered)
+    monkeypatch.setattr(processes.Worker, "submit", remembered)
     with pytest.raises(WorkerFailed, match=r"member (0, 2|1, 3) died with exit code -9"):
         fit(plan, engine="vectorized", run=tmp_path / "run", progress=KillsAWorker())
 
@@ -192,13 +198,13 @@ def test_members_come_in_the_order_they_were_asked_for(plan: Plan) -> None:
 def test_checkpoints_beyond_the_common_start_give_way(plan: Plan, whole: Path, tmp_path: Path) -> None:
     """A member that was ahead of its group starts again with it; what is written then must not be taken for old."""
     folder = tmp_path / "run"
-    every = Every(epochs=10)
+    every = CheckpointInterval(epochs=10)
     with pytest.raises(FitInterrupted):
-        fit(plan, engine="vectorized", run=folder, members=(0,), every=every, progress=Stop(0, 200))
+        fit(plan, engine="vectorized", run=folder, members=(0,), checkpoints=every, progress=Stop(0, 200))
     for _ in range(2):
         progress = Stop(2, 60)
         with pytest.raises(FitInterrupted):
-            fit(plan, engine="vectorized", run=folder, resume=True, every=every, progress=progress)
+            fit(plan, engine="vectorized", run=folder, resume=True, checkpoints=every, progress=progress)
         steps = RunFolder(folder).checkpoints(0).steps()
         assert steps == RunFolder(folder).checkpoints(2).steps()
         assert len(set(steps)) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import runs
 
-from mixupmp import Every
+from mixupmp import CheckpointInterval
 from mixupmp.core.errors import BadRun
 from mixupmp.store.lock import RunLocked
 from mixupmp.train.run import RunChanged, RunFolder, fit
@@ -177,7 +177,7 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays_whole(
 ) -> None:
     folder = small_disk / "run"
     with pytest.raises(BadRun, match="No space left on device"):
-        fit(runs.plan("cnn"), engine="inline", run=folder, every=Every(epochs=1))
+        fit(runs.plan("cnn"), engine="inline", run=folder, checkpoints=CheckpointInterval(epochs=1))
     assert RunFolder(folder).checkpoints(0).steps() or list((folder / "members").glob("*.safetensors"))
     shutil.copytree(folder, tmp_path / "run")  # to a disk with room
     fit(runs.plan("cnn"), engine="inline", run=tmp_path / "run", resume=True)

@@ -14,8 +14,8 @@ from mixupmp import Dataset, Recipe, mixup_mp, plan_for
 from mixupmp.core.posterior import Summary
 from mixupmp.estimators import MixupMPClassifier
 from mixupmp.networks import MLP, Network
-from mixupmp.train.job import Quiet
 from mixupmp.train.loggers import TensorBoardLogger, disagreement, log_posterior, logging_to
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import Engine, fit
 
 RECIPE = Recipe(epochs=3, batch_size=20, learning_rate=0.05)
@@ -69,11 +69,11 @@ class Hasty(Listener):
         self.order += [f"{name} {step}" for name in values if "validation nll" in name or "disagreement in" in name]
 
 
-class Ends(Quiet):
+class Ends(Callback):
     def __init__(self, order: list[str]) -> None:
         self.order = order
 
-    def finished(self, summary: Summary) -> None:
+    def on_member_end(self, summary: Summary) -> None:
         self.order.append(f"member {summary.member} done")
 
 

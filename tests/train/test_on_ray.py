@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 import runs
 
-from mixupmp import Every, Posterior
+from mixupmp import CheckpointInterval, Posterior
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import select
-from mixupmp.train.ray import Order, _shares_storage
+from mixupmp.train.ray import Storage, connected
 from mixupmp.train.run import fit
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -62,7 +63,7 @@ def test_only_unfinished_members_run_again_when_a_node_is_lost(cluster: Any, tmp
 
     def work() -> None:
         try:
-            fit(runs.plan("four"), engine="ray", run=folder, every=Every(epochs=1))
+            fit(runs.plan("four"), engine="ray", run=folder, checkpoints=CheckpointInterval(epochs=1))
         except BaseException as error:  # noqa: BLE001 - the test's own thread reports it
             failures.append(error)
 
@@ -85,11 +86,11 @@ def test_only_unfinished_members_run_again_when_a_node_is_lost(cluster: Any, tmp
 
 
 def test_a_worker_knows_whether_it_shares_the_drivers_storage(tmp_path: Path) -> None:
-    order = Order(str(tmp_path), "token", Every(), 1)
-    assert not _shares_storage(order)
+    storage = Storage(str(tmp_path), "token", CheckpointInterval())
+    assert not storage.shared
     (tmp_path / ".token").touch()
-    assert _shares_storage(order)
-    assert not _shares_storage(Order(None, "token", Every(), 1))
+    assert storage.shared
+    assert not Storage(None, "token", CheckpointInterval()).shared
 
 
 @pytest.mark.slow
@@ -104,3 +105,26 @@ def test_a_search_is_on_the_cluster_all_at_once_and_finds_the_same(cluster: Any)
     assert found.chosen == expected.chosen
     halved = select(plan, replace(search, halving=True), engine="ray")
     assert halved.results[0].scores[2] == pytest.approx(expected.results[0].scores[2], rel=1e-6)  # predicted one by one
+
+
+def listening_addresses() -> set[str]:
+    """The addresses, as in /proc, on which processes of this session's Ray listen."""
+    sockets = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"ray" in (process / "cmdline").read_bytes():
+                sockets |= {os.readlink(file)[8:-1]: process.name for file in (process / "fd").iterdir()}
+        except OSError:
+            continue
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
+def test_a_cluster_that_a_fit_starts_listens_on_this_machine_only() -> None:
+    before = listening_addresses()
+    with connected(None):
+        found = listening_addresses() - before
+    assert found
+    assert found <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}

@@ -34,11 +34,12 @@ from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.samplers import Ensemble
 from mixupmp.store.folder import RunFolder
-from mixupmp.train import pool as processes
-from mixupmp.train.job import Every, Job, Quiet
-from mixupmp.train.member import Interrupted
+from mixupmp.train import pool, processes
+from mixupmp.train.job import NO_CHECKPOINTS, Job
+from mixupmp.train.member import StopTraining
 from mixupmp.train.plans import plan_for
 from mixupmp.train.pool import WorkerFailed
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import FitInterrupted, fit
 from small_data import small_images, small_table
 
@@ -111,17 +112,17 @@ def test_workers_give_the_same_bits_as_this_process(name: str) -> None:
 def test_workers_stay_for_the_next_fit() -> None:
     plan = PLANS["the test's own factory"]()
     fit(plan, engine="processes")
-    before = {worker.process.pid for worker in processes._idle}
+    before = {worker.process.pid for worker in pool._idle}
     fit(plan, engine="processes")
-    assert {worker.process.pid for worker in processes._idle} == before
+    assert {worker.process.pid for worker in pool._idle} == before
     assert before
 
 
-class Recorded(Quiet):
+class Recorded(Callback):
     def __init__(self) -> None:
         self.done: list[int] = []
 
-    def finished(self, summary: Summary) -> None:
+    def on_member_end(self, summary: Summary) -> None:
         self.done.append(summary.member)
 
 
@@ -177,7 +178,7 @@ def test_our_errors_come_out_of_a_worker_as_they_are(member: int | None) -> None
 
 @pytest.mark.parametrize("member", [1, None])
 def test_other_errors_are_told_with_their_trace(member: int | None) -> None:
-    with pytest.raises(WorkerFailed, match=r"(?s)trained member \d met an error.*in sample.*KeyError: 'lost'"):
+    with pytest.raises(WorkerFailed, match=r"(?s)of member \d:.*in sample.*KeyError: 'lost'"):
         fit(troubled("error", member), engine="processes")
 
 
@@ -185,7 +186,7 @@ def test_killed_workers_are_told_and_the_next_fit_works() -> None:
     """All of them at once, as happens for lack of memory."""
     with pytest.raises(WorkerFailed, match=r"died with exit code -9 \(killed by signal 9: most often for lack of mem"):
         fit(troubled("killed", None), engine="processes")
-    assert all(worker.process.poll() is None for worker in processes._idle)
+    assert all(worker.process.poll() is None for worker in pool._idle)
     plan = PLANS["the test's own factory"]()
     assert same(fit(plan, engine="processes"), fit(plan, engine="inline"))
 
@@ -199,10 +200,10 @@ def test_a_stop_reaches_the_workers_and_leaves_their_checkpoints(tmp_path: Path)
         asked.append(True)
         return len(asked) > 12  # a second or so of polling
 
-    with pytest.raises(Interrupted):
-        processes.run(Job(plan, (0, 1), folder, Every(None, None), stop=stop))
+    with pytest.raises(StopTraining):
+        processes.run(Job(plan, (0, 1), folder, NO_CHECKPOINTS, stop=stop))
     assert all(len(folder.checkpoints(member).steps()) == 1 for member in (0, 1))
-    assert all(worker.process.poll() is None for worker in processes._idle)
+    assert all(worker.process.poll() is None for worker in pool._idle)
     short = PLANS["the test's own factory"]()
     assert same(fit(short, engine="processes"), fit(short, engine="inline"))
 

@@ -26,7 +26,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.networks import CNN, MLP, WideResNet
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.member import Interrupted, MemberFit
+from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.plans import plan_for
 from small_data import small_images, small_table
 
@@ -84,7 +84,7 @@ class Keep:
     def __init__(self) -> None:
         self.states: list[State] = []
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
         self.states.append(fit.state())
 
 
@@ -145,7 +145,7 @@ def test_a_resumed_fit_can_be_resumed_again() -> None:
         part = MemberFit(plan, 0)
         part.restore(*state)
         stop = StopAfter(2)
-        with pytest.raises(Interrupted):
+        with pytest.raises(StopTraining):
             part.run(stop)
         assert stop.state is not None
         state = stop.state
@@ -158,11 +158,11 @@ class StopAfter:
     def __init__(self, steps: int) -> None:
         self.left, self.state = steps, None
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
         self.left -= 1
         if not self.left:
             self.state = fit.state()
-            raise Interrupted
+            raise StopTraining
 
 
 @pytest.mark.parametrize("name", ["dropout", "cnn"])
@@ -171,7 +171,7 @@ def test_a_fit_that_was_stopped_can_simply_go_on(name: str) -> None:
     plan = PLANS[name]()
     whole, stopped = MemberFit(plan, 0), MemberFit(plan, 0)
     whole.run(Keep())
-    with pytest.raises(Interrupted):
+    with pytest.raises(StopTraining):
         stopped.run(StopAfter(3))
     torch.manual_seed(5)
     other = MemberFit(plan, 0)
@@ -197,8 +197,8 @@ def test_a_state_does_not_change_while_the_fit_goes_on() -> None:
     keep = Keep()
 
     class Copying(Keep):
-        def stepped(self, fit: MemberFit) -> None:
-            keep.stepped(fit)
+        def on_step(self, fit: MemberFit) -> None:
+            keep.on_step(fit)
             copies.append({name: value.clone() for name, value in keep.states[-1][0].items()})
 
     MemberFit(plan, 0).run(Copying())

@@ -22,9 +22,8 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.networks import MLP
-from mixupmp.train.engine import choose_engine
 from mixupmp.train.plans import plan_for
-from mixupmp.train.run import fit
+from mixupmp.train.run import choose_engine, fit
 from small_data import small_images, small_table
 
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)

@@ -29,8 +29,7 @@ from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Task
 from mixupmp.networks import MLP
-from mixupmp.train.engine import choose_engine
-from mixupmp.train.run import fit
+from mixupmp.train.run import choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit
 from mixupmp.train.vectorized.feeds import BLOCK, Constant, OneByOne, Shuffled, WholeMixup
 from mixupmp.train.vectorized.group import vectorizable

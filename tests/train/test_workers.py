@@ -16,8 +16,8 @@ from runs import hashes
 from mixupmp import Recipe, mixup_mp, plan_for
 from mixupmp.core.plan import Plan
 from mixupmp.train import pool as processes
+from mixupmp.train.pool import NotPicklable
 from mixupmp.train.run import fit
-from mixupmp.train.stored_plan import CannotBeSent
 from mixupmp.train.vectorized import engine as vectorized
 from small_data import small_table
 
@@ -85,7 +85,7 @@ def only_here(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_a_plan_that_a_worker_cannot_read_is_named(only_here: types.ModuleType) -> None:
-    with pytest.raises(CannotBeSent, match=r"No module named 'only_here'.*'inline'"):
+    with pytest.raises(NotPicklable, match=r"No module named 'only_here'.*'inline'"):
         fit(plan(only_here.kernel), engine="processes")
 
 

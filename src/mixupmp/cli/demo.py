@@ -27,7 +27,7 @@ from mixupmp.metrics import Line, MetricTable
 from mixupmp.plots import Panel, reliability_figure, write
 from mixupmp.plots.style import styled
 from mixupmp.store.folder import check_writable
-from mixupmp.train.job import Record
+from mixupmp.train.progress import Callback
 from mixupmp.web.report import report_fits
 
 MOST_ROWS = 699  # of the 899 training rows, 200 are for validation
@@ -180,7 +180,7 @@ def _told(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]:
 
 
 @dataclass
-class _Bar:
+class _Bar(Callback):
     """One bar for all networks, with the time that is left."""
 
     progress: Progress
@@ -188,20 +188,16 @@ class _Bar:
     shares: dict[int, float]
     done: int = 0
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
         self.shares[member] = step / total
         self._show()
 
-    def recorded(self, record: Record) -> None: ...
-
-    def finished(self, summary: Story) -> None:
+    def on_member_end(self, summary: Story) -> None:
         self.shares.pop(summary.member, None)
         self.done += 1
         self._show()
         if summary.diverged_at is not None:
             remark(f"member {summary.member} diverged and is left out")
-
-    def say(self, text: str) -> None: ...
 
     def _show(self) -> None:
         self.progress.update(self.task, completed=self.done + sum(self.shares.values()))

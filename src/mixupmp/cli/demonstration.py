@@ -27,9 +27,9 @@ from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.data.corruptions import corrupt
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.comparison import Summary, difference, summarize
-from mixupmp.train.job import Progress, Quiet
 from mixupmp.train.planning import fewer_rows
 from mixupmp.train.plans import plan_for
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import Engine, fit
 
 METHODS = ("NN", "DE", "MixupMP")
@@ -119,11 +119,11 @@ class Outcome:
         return difference(self.summaries(method, rows)[metric], self.summaries(rival, rows)[metric])
 
 
-def run_demo(demo: Demo, engine: Engine = "processes", progress: Progress | None = None) -> Outcome:
+def run_demo(demo: Demo, engine: Engine = "processes", progress: Callback | None = None) -> Outcome:
     """Fit and measure everything. All seeds share the test rows; a seed chooses the other rows, and the fits."""
     whole_set = data.load("digits")
     sets = _test_sets(whole_set.test, demo.severity)
-    repeats = [Repeat(demo, whole_set, seed, engine, progress or Quiet()) for seed in demo.seeds]
+    repeats = [Repeat(demo, whole_set, seed, engine, progress or Callback()) for seed in demo.seeds]
     nll = repeats[0].search()
     chosen = min(nll, key=lambda candidate: nll[candidate])
     return Outcome(demo, nll, tuple(repeat.judge(chosen, sets) for repeat in repeats))
@@ -143,7 +143,7 @@ def _test_sets(test: Rows, severity: int) -> dict[str, Rows]:
 class Repeat:
     """One seed's rows, and the networks trained on them."""
 
-    def __init__(self, demo: Demo, whole_set: Dataset, seed: int, engine: Engine, progress: Progress) -> None:
+    def __init__(self, demo: Demo, whole_set: Dataset, seed: int, engine: Engine, progress: Callback) -> None:
         self.demo, self.seed, self.engine, self.progress = demo, seed, engine, progress
         both = fewer_rows(whole_set, demo.rows + demo.validation_rows, seed).train
         train, self.validation = split(both, demo.validation_rows / len(both), seed)

@@ -17,7 +17,7 @@ from mixupmp.metrics import Line, MetricTable, Result, single, standard_metrics
 from mixupmp.train.configuration import Settings, read_toml, settings_from
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
 from mixupmp.train.planning import load_data, located, plan_from
-from mixupmp.train.progress import Bars
+from mixupmp.train.progress import ProgressBars
 from mixupmp.train.run import RunFolder, fit
 
 
@@ -68,14 +68,14 @@ def command(
     plan = plan_from(settings, dataset)
     run = RunFolder(resume or out or _free_folder(settings), settings.to_dict())
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
-    with Bars(plan.method.sampler.networks) as bars:
+    with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
             plan,
             engine=settings.engine,
             run=run,
             resume=resume is not None,
             override=override,
-            every=settings.checkpoints,
+            checkpoints=settings.checkpoints,
             progress=logging_to(logger, plan, bars),
             address=address,
         )

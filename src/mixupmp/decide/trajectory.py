@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
-from mixupmp.train.engine import choose_engine
-from mixupmp.train.run import AllDiverged, Engine, fit
+from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, dealt
 
 

@@ -66,7 +66,7 @@ class _Probe:
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
         self.times.append(time.perf_counter())
         if len(self.times) > PROBE_STEPS:
             raise _Enough

@@ -1,57 +1,38 @@
-"""Training pieces side by side, in processes that wait for work and go when their parent does."""
+"""Fitting the pieces of an experiment in worker processes."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import select
-import signal
-import socket
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import cloudpickle
-import torch
 
 from mixupmp.core.errors import MixupMPError
+from mixupmp.core.plan import Plan
 from mixupmp.paper.members import Cache, Piece
 from mixupmp.store.lock import RunLocked
-from mixupmp.train.run import Every, FitInterrupted, fit
+from mixupmp.train import pool
+from mixupmp.train.job import stop_on_signals
+from mixupmp.train.member import StopTraining
+from mixupmp.train.pool import Call, WorkerFailed
+from mixupmp.train.progress import Callback
+from mixupmp.train.run import Engine, FitInterrupted, fit
 
-EVERY = Every(seconds=30.0)
 STOPPED = "stopped by a signal; run the same command again to go on where it was."
 
 
 class PieceFailed(MixupMPError):
-    """A member could not be trained."""
+    """A member could not be fitted."""
 
 
 class Stopped(MixupMPError):
     """Training was interrupted; what is finished is kept, and what was begun has its checkpoint."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """One piece to train, as it is sent to a worker."""
-
-    plan: Any
-    members: tuple[int, ...]
-    engine: Any
-    folder: Path
-
-
-def train(piece: Order) -> str:
-    """Train one piece from wherever it stands; says how that went."""
+def fit_piece(callback: Callback, plan: Plan, members: tuple[int, ...], engine: Engine, folder: Path) -> str:
+    """Fit one piece from wherever it stands; returns "done", "diverged" or "elsewhere" (another process has it)."""
     try:
-        fit(piece.plan, run=piece.folder, resume=True, members=piece.members, engine=piece.engine, every=EVERY)
+        fit(plan, run=folder, resume=True, members=members, engine=engine, progress=callback)
     except FitInterrupted:
-        return "stopped"
+        raise StopTraining from None
     except RunLocked:
         return "elsewhere"
     except ArithmeticError:
@@ -59,120 +40,32 @@ def train(piece: Order) -> str:
     return "done"
 
 
-def order_of(piece: Piece, cache: Cache) -> Order:
-    return Order(piece.lean_plan, piece.members, piece.engine, cache.folder(piece).path)
-
-
-def serve(connection: Connection, niceness: int) -> None:
-    """Train what comes through the pipe until it closes."""
-    os.setsid()  # a Ctrl-C is for the parent, who then tells us
-    os.nice(niceness)
-    torch.set_num_threads(1)
-    while True:
-        try:
-            number, order = cloudpickle.loads(connection.recv_bytes())
-        except (EOFError, KeyboardInterrupt):
-            return
-        try:
-            said = train(order)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the parent must hear of it
-            said = f"failed: {type(error).__name__}: {error}"
-        try:
-            connection.send((number, said))
-        except OSError:
-            return
-
-
-class Team:
-    """Worker processes, and what each is doing."""
-
-    def __init__(self, size: int, niceness: int = 0) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.workers: dict[Connection, Any] = {}
-        self.busy: dict[Connection, int] = {}
-        for _ in range(size):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, niceness), daemon=True)
-            process.start()
-            theirs.close()
-            self.workers[ours] = process
-
-    def close(self) -> None:
-        """Ask those that are in the middle of something to write a checkpoint, and wait for them."""
-        for line, process in self.workers.items():
-            if line in self.busy and process.is_alive():
-                os.kill(process.pid, signal.SIGTERM)
-        for line, process in self.workers.items():
-            line.close()
-            process.join(timeout=60)
-            if process.is_alive():
-                process.kill()
-
-
 def train_all(
-    pieces: list[Piece], cache: Cache, workers: int, heard: Callable[[Piece, str], None], niceness: int = 0
+    pieces: list[Piece], cache: Cache, workers: int, on_result: Callable[[Piece, str], None], niceness: int = 0
 ) -> None:
-    """Train these pieces, so many at a time; `heard` is told of each as it ends."""
-    if workers <= 1 or len(pieces) == 1:
-        with _signals_noticed() as noticed:
-            for piece in pieces:
-                _report(piece, train(order_of(piece, cache)), heard)
-                if noticed():
-                    raise Stopped(STOPPED)
-        return
-    team = Team(min(workers, len(pieces)), niceness)
-    try:
-        _direct(team, pieces, cache, heard)
-    finally:
-        team.close()
-
-
-@contextmanager
-def _signals_noticed() -> Iterator[Callable[[], bool]]:
-    """Whether a signal has come, even one that a fit took for its own when it had just done its last step."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for end in (ours, theirs):
-            end.setblocking(False)
-        before = signal.set_wakeup_fd(theirs.fileno()) if _in_main_thread() else None
+    """Fit these pieces, so many at a time; `on_result` is called as each ends."""
+    calls = (_call(piece, cache) for piece in pieces)  # each plan is made when its turn comes
+    with stop_on_signals() as stop:
         try:
-            yield lambda: bool(select.select([ours], [], [], 0)[0])
-        finally:
-            if before is not None:
-                signal.set_wakeup_fd(before)
+            if workers > 1 and len(pieces) > 1:
+                pool.run(
+                    calls,
+                    workers=min(workers, len(pieces)),
+                    niceness=niceness,
+                    stop=stop,
+                    on_result=lambda index, result: on_result(pieces[index], result),
+                )
+                return
+            for piece, call in zip(pieces, calls, strict=True):
+                on_result(piece, call.function(Callback(), *call.arguments))
+                if stop():
+                    raise StopTraining
+        except StopTraining:
+            raise Stopped(STOPPED) from None
+        except WorkerFailed as error:
+            raise PieceFailed(f"{error} Run the same command again to go on.") from error
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-def _direct(team: Team, pieces: list[Piece], cache: Cache, heard: Callable[[Piece, str], None]) -> None:
-    waiting = list(enumerate(pieces))
-    lines = list(team.workers)
-    for line in lines:
-        _send(team, line, waiting, cache)
-    while team.busy:
-        ready = wait(list(team.busy))
-        for line in [line for line in team.busy if line in ready]:
-            try:
-                number, said = line.recv()
-            except (EOFError, ConnectionError):
-                raise PieceFailed(f"a worker died; run the same command again to go on ({sys.argv[0]}).") from None
-            del team.busy[line]
-            _report(pieces[number], said, heard)
-            _send(team, line, waiting, cache)
-
-
-def _send(team: Team, line: Connection, waiting: list[tuple[int, Piece]], cache: Cache) -> None:
-    if waiting:
-        number, piece = waiting.pop(0)
-        line.send_bytes(cloudpickle.dumps((number, order_of(piece, cache))))
-        team.busy[line] = number
-
-
-def _report(piece: Piece, said: str, heard: Callable[[Piece, str], None]) -> None:
-    if said == "stopped":
-        raise Stopped(STOPPED)
-    if said.startswith("failed"):
-        raise PieceFailed(f"member {piece.members} of {piece.plan.method.name}: {said.removeprefix('failed: ')}")
-    heard(piece, said)
+def _call(piece: Piece, cache: Cache) -> Call:
+    label = f"member {', '.join(map(str, piece.members))} of {piece.plan.method.name}"
+    return Call(fit_piece, (piece.lean_plan, piece.members, piece.engine, cache.folder(piece).path), label)

@@ -31,7 +31,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
 from mixupmp.core.plan import plain
 from mixupmp.core.recipe import Recipe
-from mixupmp.train.run import Engine, Every
+from mixupmp.train.run import CheckpointInterval, Engine
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Settings:
     method: MethodSettings = field(default_factory=MethodSettings)
     # Half the rate of `Recipe`: without BatchNorm the small networks lose members to divergence at .1.
     recipe: Recipe = field(default_factory=lambda: Recipe(learning_rate=0.05))
-    checkpoints: Every = field(default_factory=Every)
+    checkpoints: CheckpointInterval = field(default_factory=CheckpointInterval)
     seed: int = 0
     engine: Engine = "auto"
     device: str = "cpu"

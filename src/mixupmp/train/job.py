@@ -1,28 +1,45 @@
-"""What every engine is handed, and what it must do with a member that is done."""
+"""What every engine is given: which members to fit, and where their checkpoints and reports go."""
 
 from __future__ import annotations
 
+import json
+import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from types import FrameType
 
 from torch import Tensor
 
-from mixupmp.core.errors import check
+from mixupmp.core.errors import MixupMPError, check
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary
 from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.member import Interrupted, MemberFit
+from mixupmp.train.member import MemberFit, StopTraining
+from mixupmp.train.progress import Callback
+
+log = logging.getLogger("mixupmp")
+ORPHAN_TIMEOUT = 60.0  # seconds to wait for a process of an earlier run that still holds a member
+
+Finished = tuple[Summary, dict[str, Tensor]]
+State = tuple[dict[str, Tensor], dict[str, str]]
 
 
 @dataclass(frozen=True)
-class Every:
-    """How often checkpoints are written: after so many epochs, or so many seconds, whichever comes first."""
+class CheckpointInterval:
+    """How often checkpoints are written: after this many epochs or seconds, whichever comes first.
+
+    Parameters
+    ----------
+    epochs, seconds
+        None: not counted. Both None: a checkpoint is written only when the fit is stopped.
+    """
 
     epochs: int | None = None
     seconds: float | None = 30.0
@@ -32,159 +49,182 @@ class Every:
         check(self.seconds is None or self.seconds > 0, "seconds", self.seconds, "positive, or None")
 
 
-class Progress(Protocol):
-    """Where a fit shows how it goes."""
-
-    def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
-
-    def recorded(self, record: Record) -> None:
-        """A member's epoch is over: what goes into its history, its `step`, and its `votes` on validation rows."""
-        ...
-
-    def finished(self, summary: Summary) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-Record = dict[str, Any]
-
-
-class Quiet:
-    """Shows nothing."""
-
-    def moved(self, member: int, step: int, total: int, loss: float) -> None: ...
-
-    def recorded(self, record: Record) -> None: ...
-
-    def finished(self, summary: Summary) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class Order(NamedTuple):
-    """What a worker process is asked to do: train these members of a stored plan.
-
-    `group` is those that share a program, these among them; None: they are trained one by one.
-    """
-
-    plan: Path
-    members: tuple[int, ...]
-    folder: Path
-    every: Every
-    group: tuple[int, ...] | None = None
+NO_CHECKPOINTS = CheckpointInterval(None, None)
 
 
 @dataclass
 class Job:
-    """Which members to train, and where their work is kept."""
+    """Members to fit.
+
+    Parameters
+    ----------
+    members
+        Those to fit now.
+    all_members
+        Those of the whole run, finished ones too: vectorized groups are formed from these.
+    cores
+        Of the machine on which the run was started: the number of vectorized groups.
+    address
+        Of a Ray cluster.
+    """
 
     plan: Plan
     members: tuple[int, ...]
     folder: RunFolder | None = None
-    every: Every = field(default_factory=Every)
-    progress: Progress = field(default_factory=Quiet)
+    checkpoints: CheckpointInterval = field(default_factory=CheckpointInterval)
+    callback: Callback = field(default_factory=Callback)
     stop: Callable[[], bool] = lambda: False
-    address: str | None = None  # of a Ray cluster
-    everyone: tuple[int, ...] = ()  # of the run: these members, and those that are finished
-    cores: int = field(default_factory=cores)  # of the machine that the run was started on
+    address: str | None = None
+    all_members: tuple[int, ...] = ()
+    cores: int = field(default_factory=cores)
 
     def __post_init__(self) -> None:
-        self.everyone = self.everyone or self.members
+        self.all_members = self.all_members or self.members
 
-    def finish(self, summary: Summary, weights: dict[str, Tensor]) -> None:
+    def finish(self, summary: Summary, weights: dict[str, Tensor]) -> Finished:
+        """Write a member's weights and report its end."""
         if self.folder is not None:
             self.folder.finish_member(summary, weights)
-        self.progress.finished(summary)
+        self.callback.on_member_end(summary)
+        return summary, weights
 
 
-Finished = tuple[Summary, dict[str, Tensor]]
-State = tuple[dict[str, Tensor], dict[str, str]]
+class CheckpointWriter:
+    """Writes checkpoints in a thread while training goes on; also calls the callback, and stops the fit.
 
-
-class Keeper:
-    """Watches one member's fit: shows its progress, writes its checkpoints, stops it when asked to.
-
-    A checkpoint's tensors are copied at once and written by a thread while the fit goes on: most of the time it takes
-    is waiting for the disk. One is whole before the next is begun, and the last before the fit ends.
+    The tensors are copied first; most of the time of writing is waiting for the disk. A checkpoint is complete before
+    the next is begun, and the last before the fit ends.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.saved = self.shown = time.monotonic()
-        self.pen = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.writing: Future[None] | None = None
+        self.saved_at = self.reported_at = time.monotonic()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.pending: Future[None] | None = None
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> CheckpointWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.written()
+            self.wait()
         finally:
-            self.pen.shutdown()
+            self.thread.shutdown()
 
-    def written(self) -> None:
-        """Wait until the checkpoint that is being written is whole; an error in writing it is raised here."""
-        if self.writing is not None:
-            writing, self.writing = self.writing, None
-            writing.result()
+    def wait(self) -> None:
+        """Wait for the checkpoint that is being written; an error in writing it is raised here."""
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            pending.result()
 
-    def stepped(self, fit: MemberFit) -> None:
+    def on_step(self, fit: MemberFit) -> None:
+        """Called by a member's fit after each step."""
         now = time.monotonic()
-        if now - self.shown > 0.2:
-            self.shown = now
-            self.job.progress.moved(fit.member, fit.step, fit.total_steps, fit.last_loss)
-        if fit.news is not None:
-            self.job.progress.recorded(fit.news)
-            fit.news = None
-        stop = self.job.stop()
+        if now - self.reported_at > 0.2:
+            self.reported_at = now
+            self.job.callback.on_step(fit.member, fit.step, fit.total_steps, fit.last_loss)
+        if fit.new_record is not None:
+            self.job.callback.on_epoch_end(fit.new_record)
+            fit.new_record = None
         due = self.due(fit.step, fit.steps_an_epoch) and not fit.finished  # its weights are about to be written
-        if self.job.folder is not None and (stop or due):
-            self.save(self.job.folder, fit.step, {fit.member: fit.state()})
-        if stop:
-            self.written()
-            raise Interrupted
+        self.save_or_stop(due, lambda: {fit.member: fit.state()})
 
-    def save(self, folder: RunFolder, step: int, states: dict[int, State]) -> None:
-        """Write these members' checkpoints, after those that are being written."""
-        self.written()
-        self.writing = self.pen.submit(_write, folder, step, states)
-        self.saved = time.monotonic()
+    def save_or_stop(self, due: bool, states: Callable[[], dict[int, State]]) -> None:
+        """Write a checkpoint of these members if one is due; if the fit is to stop, write it and raise."""
+        stop = self.job.stop()
+        if self.job.folder is not None and (stop or due):
+            self.wait()
+            self.pending = self.thread.submit(_write, self.job.folder, states())
+            self.saved_at = time.monotonic()
+        if stop:
+            self.wait()
+            raise StopTraining
 
     def due(self, step: int, steps_an_epoch: int) -> bool:
         """Whether it is time for a checkpoint."""
-        every = self.job.every
-        if every.seconds is not None and time.monotonic() - self.saved >= every.seconds:
+        interval = self.job.checkpoints
+        if interval.seconds is not None and time.monotonic() - self.saved_at >= interval.seconds:
             return True
-        return every.epochs is not None and step % (every.epochs * steps_an_epoch) == 0
+        return interval.epochs is not None and step % (interval.epochs * steps_an_epoch) == 0
 
 
-def _write(folder: RunFolder, step: int, states: dict[int, State]) -> None:
-    for member, state in states.items():
-        folder.checkpoints(member).write(step, *state)
+def _write(folder: RunFolder, states: dict[int, State]) -> None:
+    for member, (tensors, text) in states.items():
+        folder.checkpoints(member).write(json.loads(text["fit"])["step"], tensors, text)
 
 
 def fit_member(job: Job, member: int) -> Finished:
-    """Train one member to its end, from its newest checkpoint if it has one."""
-    with members_held(job.folder, (member,)):
+    """Fit one member, from its newest checkpoint if it has one."""
+    with members_locked(job.folder, (member,)):
         fit = MemberFit(job.plan, member)
         if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
             fit.restore(*saved)
-        with Keeper(job) as keeper:
-            summary = fit.run(keeper)
-        weights = fit.weights()
-        job.finish(summary, weights)
-        return summary, weights
+        with CheckpointWriter(job) as writer:
+            summary = fit.run(writer)
+        return job.finish(summary, fit.weights())
 
 
 @contextmanager
-def members_held(folder: RunFolder | None, members: tuple[int, ...]) -> Iterator[None]:
-    """Nobody else trains these members of a run meanwhile.
+def members_locked(folder: RunFolder | None, members: tuple[int, ...]) -> Iterator[None]:
+    """Let no other process fit these members of a run meanwhile.
 
-    The orphan of a killed parent, or of a lost node, may be in its last step: this waits until it is gone.
+    A worker whose parent was killed may still be in its last step. One that does not end (it may have been stopped)
+    is named, and after a minute `RunLocked` is raised.
     """
+
+    def on_wait(holder: str) -> None:
+        log.warning("waiting up to %.0f s for %s, which still holds a member of this run.", ORPHAN_TIMEOUT, holder)
+
     with ExitStack() as stack:
         if folder is not None:
             for member in members:
-                stack.enter_context(folder.member_locked(member))
+                stack.enter_context(folder.member_locked(member, ORPHAN_TIMEOUT, on_wait))
         yield
+
+
+class FitInterrupted(MixupMPError):
+    """A fit was stopped by a signal or a callback. `code` is the exit code of a program that ends by that signal."""
+
+    def __init__(self, folder: Path | None, number: int | None) -> None:
+        self.folder, self.code = folder, 128 + (number or signal.SIGTERM)
+        cause = "a callback" if number is None else signal.Signals(number).name
+        kept = "nothing is kept: give `run` a folder to be able to resume."
+        if folder is not None:
+            kept = f"the work so far is kept. Go on with: mixupmp fit --resume {folder}"
+        super().__init__(f"stopped by {cause}; {kept}")
+
+
+class StopRequest:
+    """Whether SIGINT or SIGTERM was received, and which."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.previous: dict[int, signal._HANDLER] = {}
+
+    def __call__(self) -> bool:
+        return self.number is not None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self.restore()  # a second signal acts at once
+
+    def restore(self) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a request to stop after the current step. Inner uses share the outer's."""
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    request = outer if isinstance(outer, StopRequest) else StopRequest()
+    if request is outer or threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    request.previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in request.previous:
+        signal.signal(number, request.handle)
+    try:
+        yield request
+    finally:
+        request.restore()

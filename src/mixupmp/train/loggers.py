@@ -24,7 +24,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Summary
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate
-from mixupmp.train.job import Progress, Quiet, Record
+from mixupmp.train.progress import Callback, EpochRecord
 
 
 class Logger(Protocol):
@@ -48,19 +48,19 @@ class Logger(Protocol):
         ...
 
 
-class LoggingProgress:
-    """Hands what a fit shows of itself to a logger while it happens, and on to another progress."""
+class LoggingCallback(Callback):
+    """Passes what a fit reports to a logger, and on to another callback."""
 
-    def __init__(self, logger: Logger, shown: Progress) -> None:
-        self.logger, self.shown = logger, shown
+    def __init__(self, logger: Logger, callback: Callback) -> None:
+        self.logger, self.callback = logger, callback
         self.votes: dict[int, list[list[int]]] = {}  # of the members that have passed a step
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
         if isfinite(loss):
             self.logger.log({f"member {member}/loss": loss}, step)
-        self.shown.moved(member, step, total, loss)
+        self.callback.on_step(member, step, total, loss)
 
-    def recorded(self, record: Record) -> None:
+    def on_epoch_end(self, record: EpochRecord) -> None:
         values = {
             f"member {record['member']}/{_NAMED.get(key, key.replace('_', ' '))}": float(value)
             for key, value in record.items()
@@ -71,13 +71,16 @@ class LoggingProgress:
         if len(votes) > 1:
             values["posterior/disagreement in training"] = disagreement(votes)
         self.logger.log(values, record["step"])
-        self.shown.recorded(record)
+        self.callback.on_epoch_end(record)
 
-    def finished(self, summary: Summary) -> None:
-        self.shown.finished(summary)
+    def on_member_end(self, summary: Summary) -> None:
+        self.callback.on_member_end(summary)
 
-    def say(self, text: str) -> None:
-        self.shown.say(text)
+    def on_message(self, text: str) -> None:
+        self.callback.on_message(text)
+
+    def should_stop(self) -> bool:
+        return self.callback.should_stop()
 
 
 _NAMED = {"loss": "epoch loss"}
@@ -89,12 +92,12 @@ def disagreement(votes: list[list[int]]) -> float:
     return float(torch.stack([(one != other).float().mean() for one, other in pairs]).mean())
 
 
-def logging_to(logger: Logger | None, plan: Plan, shown: Progress | None = None) -> Progress:
-    """The progress to give to `fit`; call `log_posterior` when it has returned."""
+def logging_to(logger: Logger | None, plan: Plan, callback: Callback | None = None) -> Callback:
+    """The callback for `fit(progress=...)`; call `log_posterior` when it has returned."""
     if logger is None:
-        return shown or Quiet()
+        return callback or Callback()
     logger.start(plan.describe())
-    return LoggingProgress(logger, shown or Quiet())
+    return LoggingCallback(logger, callback or Callback())
 
 
 def log_posterior(logger: Logger | None, posterior: Posterior, validation: Rows | None) -> None:

@@ -24,22 +24,22 @@ from mixupmp.core.predictive import simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import build_network, memory_format
-from mixupmp.train.validation import over_confidence, told, validation_record
+from mixupmp.train.validation import over_confidence, take_votes, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
 ENOUGH_ROWS = 10_000
 
 
-class Watch(Protocol):
-    """What a fit tells the outside, and asks of it, after each step."""
+class StepCallback(Protocol):
+    """Called after each step."""
 
-    def stepped(self, fit: MemberFit) -> None:
-        """A step is done and the state is consistent. May save a checkpoint; may raise `Interrupted`."""
+    def on_step(self, fit: MemberFit) -> None:
+        """A step is done and the state is consistent: may save a checkpoint, may raise `StopTraining`."""
         ...
 
 
-class Interrupted(Exception):
-    """The fit was asked to stop; its checkpoint is written."""
+class StopTraining(Exception):
+    """Raised to end a fit after a step; its checkpoint is written."""
 
 
 class MemberFit:
@@ -70,7 +70,7 @@ class MemberFit:
         self.diverged_at: int | None = None
         self.over_confidence: Tensor | None = None
         self.history: list[dict[str, Any]] = []
-        self.news: dict[str, Any] | None = None  # of the epoch that has just ended, until someone has taken it
+        self.new_record: dict[str, Any] | None = None  # of the epoch that has just ended, until a callback was called
         self.seconds = 0.0
         self.losses: list[Tensor] = []  # of this epoch's steps
         self.epoch_loss = float("nan")
@@ -97,7 +97,7 @@ class MemberFit:
         after = self.recipe.epochs_after_interpolation
         return after is not None and self.interpolated_at is not None and self.epoch >= self.interpolated_at + after
 
-    def run(self, watch: Watch) -> Summary:
+    def run(self, callback: StepCallback) -> Summary:
         """Go on to the end."""
         with pinned_threads(self.recipe.threads), torch.random.fork_rng():
             torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
@@ -108,7 +108,7 @@ class MemberFit:
             self.network.train()
             try:
                 while not self.finished:
-                    self._run_epoch(watch)
+                    self._run_epoch(callback)
             finally:
                 self._global_state, self._cuda_state = torch.get_rng_state(), self._cuda_generator()
                 self._running = False
@@ -118,7 +118,7 @@ class MemberFit:
     def _cuda_generator(self) -> Tensor | None:
         return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
 
-    def _run_epoch(self, watch: Watch) -> None:
+    def _run_epoch(self, callback: StepCallback) -> None:
         started = time.perf_counter()
         epoch, done = divmod(self.step, self.steps_an_epoch)
         for batch in self.future.batches(self._chunks(epoch)[done:], self.draws):
@@ -130,7 +130,7 @@ class MemberFit:
                 self.seconds += time.perf_counter() - started
                 self._end_epoch()
                 started = time.perf_counter()
-            watch.stepped(self)
+            callback.on_step(self)
 
     def _chunks(self, epoch: int) -> list[Tensor]:
         rows, size = len(self.future), self.recipe.batch_size
@@ -200,7 +200,7 @@ class MemberFit:
             self.over_confidence = over_confidence(self.network, self.plan)
             self._adapt()
         if recorded:
-            self.news = told(record, self.step)
+            self.new_record = take_votes(record, self.step)
             self.history.append(record)
 
     def _adapt(self) -> None:

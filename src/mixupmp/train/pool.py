@@ -1,121 +1,289 @@
-"""Members side by side, each in a worker process of its own with its own threads."""
+"""Worker processes for fits and for the reproduction of the paper; they stay for the next call.
+
+This is not loky or `concurrent.futures` because a call here reports progress and can be stopped with a checkpoint while
+it runs, because a worker starts without the current folder on its path and with its own threads and malloc settings,
+and because a waiting worker is replaced when the user has edited a module that it imported, as happens in notebooks.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
+import cloudpickle
+
 import mixupmp
-from mixupmp.core.errors import MixupMPError
-from mixupmp.core.threads import cores
-from mixupmp.store.folder import RunFolder
-from mixupmp.train.job import Every, Finished, Job, Order
-from mixupmp.train.member import Interrupted
-from mixupmp.train.stored_plan import CannotBeSent, store
+from mixupmp.core.errors import InvalidArgument, MixupMPError
+from mixupmp.train.member import StopTraining
+from mixupmp.train.progress import Callback
 
-
-def _keep_memory() -> dict[str, str]:
-    """What tells glibc, when a process starts, to keep memory that is freed until the member is done.
-
-    A freed block of some megabytes goes back to the system otherwise, and is taken again page by page at the next step:
-    up to a seventh of a Wide-ResNet's time. Older versions refuse so high a threshold and are slower with the other
-    setting alone; other libraries have no use for either.
-    """
-    name, _, version = (
-        (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ") if hasattr(os, "confstr") else ("", "", "")
-    )
-    if name != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < (2, 36):
-        return {}
-    return {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
+log = logging.getLogger("mixupmp")
+PATIENCE = 5.0  # seconds after which a worker that was asked to stop, and has not, is named
+STOP_TIMEOUT = 60.0  # seconds after which it is killed
 
 
 class WorkerFailed(MixupMPError, RuntimeError):
-    """A worker process died, or met an error that is not ours."""
+    """A worker process died, or an error that is not ours was raised in it."""
+
+
+class NotPicklable(InvalidArgument):
+    """Something of a plan cannot be sent to another process, not even by value."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function to be called in a worker, with a callback and then these arguments; `label` names it in errors."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    label: str
 
 
 class Worker:
-    """One worker process and the line to it."""
+    """One worker process and the connection to it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, niceness: int = 0) -> None:
         ours, theirs = socket.socketpair()
-        self.threads = threads
+        self.settings = (threads, niceness)
         own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(_start_path())}
-        environment = {**_keep_memory(), **os.environ, **own}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno()), str(niceness)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # a Ctrl-C is for the parent, who then tells us
+            env={**_malloc_settings(), **os.environ, **own},
+            start_new_session=True,  # a Ctrl-C is for the parent, which then asks the workers to stop
         )
         theirs.close()
-        self.connection: Any = Connection(ours.detach())
+        self.connection = Connection(ours.detach())
         self.connection.send(sys.path)
-        self.order: Order | None = None  # what it is doing
-        self.started, self.surroundings = time.time(), _surroundings()
+        self.call: tuple[int, str] | None = None  # index and label of the call it is working on
+        self.started, self.import_state = time.time(), _import_state()
 
-    def ask(self, order: Order) -> None:
-        self.order = order
-        self.connection.send(order)
+    def submit(self, index: int, call: Call) -> None:
+        content = _pickled(call)
+        self.call = (index, call.label)
+        self.connection.send_bytes(content)
 
-    def fits(self, threads: int) -> bool:
-        """Whether it is as a new one would be: it has imported nothing that was changed since, from nowhere else."""
-        if self.threads != threads or self.process.poll() is not None:
+    def ask_to_stop(self) -> None:
+        if self.call is not None:
+            with contextlib.suppress(OSError):  # it is dead, which the next read shows
+                self.connection.send_bytes(cloudpickle.dumps("stop"))
+
+    def reusable(self, threads: int, niceness: int = 0) -> bool:
+        """Whether it is as a new one would be: alive, with the same settings, and no module was edited since."""
+        if self.settings != (threads, niceness) or self.process.poll() is not None:
             return False
-        return self.surroundings == _surroundings() and _edited() < self.started
+        return self.import_state == _import_state() and _last_edit() < self.started
 
     def close(self) -> None:
         self.connection.close()
         self.process.terminate()
-        self.process.wait()
+        try:
+            self.process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:  # stopped by a signal: only SIGKILL reaches it
+            self.process.kill()
+            self.process.wait()
 
 
-_idle: list[Worker] = []  # kept between fits: starting one costs seconds
+_idle: list[Worker] = []  # starting one costs seconds
 
 
 @atexit.register
-def _dismiss() -> None:
+def _close_idle() -> None:
     while _idle:
         _idle.pop().close()
 
 
-def run(job: Job) -> list[Finished]:
-    """Train the members one by one, as many at a time as there are cores for."""
-    return _run(job, [((member,), None) for member in job.members], job.plan.recipe.threads)
+def idle_workers() -> int:
+    """How many workers of one thread are waiting."""
+    return sum(worker.reusable(threads=1) for worker in _idle)
 
 
-def run_groups(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
-    """Train each group of members as one program, in a worker of its own."""
-    return _run(job, [(tuple(member for member in group if member in job.members), group) for group in groups], 1)
+def run(
+    calls: Iterable[Call],
+    *,
+    workers: int,
+    threads: int = 1,
+    niceness: int = 0,
+    callback: Callback | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    on_result: Callable[[int, Any], None] = lambda index, result: None,
+) -> list[Any]:
+    """Make these calls in worker processes; returns what they return.
+
+    Parameters
+    ----------
+    calls
+        Taken one by one, as workers are free for them: what they hold need not fit into memory at once.
+    workers
+        How many processes.
+    callback
+        Receives what the functions report to theirs.
+    stop
+        Polled: when it returns True, every call is asked to stop and `StopTraining` is raised when all have ended.
+    on_result
+        Called with the index and the result of each call as it ends.
+
+    Raises
+    ------
+    WorkerFailed
+        When a worker dies, or an error that is not ours is raised in it. Our own errors are raised as they are.
+    """
+    team = _team(workers, threads, niceness)
+    try:
+        return _Dispatch(iter(calls), team, callback or Callback(), stop, on_result).run()
+    finally:
+        for worker in team:
+            if worker.call is None and worker.process.poll() is None:
+                _idle.append(worker)
+            else:  # dead, or in the middle of a call: of no further use
+                worker.close()
 
 
-def waiting(count: int) -> bool:
-    """Whether there are so many workers of one thread to which nothing more than an order has to be sent."""
-    return sum(worker.fits(threads=1) for worker in _idle) >= count
+@dataclass
+class _Dispatch:
+    """Sends out calls and reads messages until all calls have ended."""
+
+    calls: Iterator[Call]
+    team: list[Worker]
+    callback: Callback
+    stop: Callable[[], bool]
+    on_result: Callable[[int, Any], None]
+
+    def __post_init__(self) -> None:
+        self.submitted = 0
+        self.results: dict[int, Any] = {}
+        self.failure: Exception | None = None  # raised when all workers have ended
+        self.stopping_since: float | None = None
+        self.named: set[Worker] = set()
+
+    def run(self) -> list[Any]:
+        for worker in self.team:
+            self._submit(worker)
+        while busy := {worker.connection: worker for worker in self.team if worker.call is not None}:
+            if self.stopping_since is None and self.stop():
+                self._fail(StopTraining())
+            self._check_stopping(busy.values())
+            for connection in wait(busy, timeout=0.1):
+                worker = busy[connection]  # type: ignore[index]
+                try:
+                    kind, *content = worker.connection.recv()
+                except (EOFError, ConnectionError):
+                    kind, content = "died", []
+                self._receive(worker, kind, content)
+        if self.failure is not None:
+            raise self.failure
+        return [self.results[index] for index in range(self.submitted)]
+
+    def _submit(self, worker: Worker) -> None:
+        call = next(self.calls, None) if self.failure is None else None
+        if call is not None:
+            try:
+                worker.submit(self.submitted, call)
+                self.submitted += 1
+            except NotPicklable as error:
+                self._fail(error)
+
+    def _receive(self, worker: Worker, kind: str, content: list[Any]) -> None:
+        if kind == "callback":
+            name, *arguments = content
+            getattr(self.callback, name)(*arguments)
+            return
+        assert worker.call is not None
+        (index, label), worker.call = worker.call, None
+        if kind == "result":
+            self.results[index] = content[0]
+            self.on_result(index, content[0])
+        elif kind == "error":
+            self._fail(content[0])
+        elif kind == "unreadable":
+            must = "one that another process can read"
+            self._fail(NotPicklable("plan", label, must, f"{content[0]} Use the engine 'inline'."))
+        elif kind == "crashed":
+            self._fail(WorkerFailed(f"an error in the worker process of {label}:\n{content[0]}"))
+        elif kind == "died":
+            code = worker.process.wait()
+            cause = " (killed by signal 9: most often for lack of memory)" if code == -9 else ""
+            self._fail(WorkerFailed(f"the worker process of {label} died with exit code {code}{cause}."))
+            return
+        self._submit(worker)
+
+    def _fail(self, error: Exception) -> None:
+        """Ask all workers to stop, the first time; what happens to them after that is not an error."""
+        if self.failure is None:
+            self.failure, self.stopping_since = error, time.monotonic()
+            for worker in self.team:
+                worker.ask_to_stop()
+
+    def _check_stopping(self, busy: Iterable[Worker]) -> None:
+        """Name workers that do not stop, then kill them: a stopped process (SIGSTOP) would be waited for forever."""
+        if self.stopping_since is None:
+            return
+        waited = time.monotonic() - self.stopping_since
+        for worker in busy:
+            assert worker.call is not None
+            what = f"worker process {worker.process.pid} ({worker.call[1]})"
+            if waited > PATIENCE and worker not in self.named:
+                self.named.add(worker)
+                log.warning("waiting for %s to write its checkpoint; it is killed after %.0f s.", what, STOP_TIMEOUT)
+            if waited > STOP_TIMEOUT:
+                log.warning("%s does not stop and is killed; its last checkpoint is kept.", what)
+                worker.process.kill()
 
 
-def _surroundings() -> tuple[str, ...]:
-    """Where a process started now would find modules, and files by their relative names."""
+def _pickled(call: Call) -> bytes:
+    try:
+        return cloudpickle.dumps((call.function, call.arguments))
+    except (TypeError, AttributeError, RuntimeError, PicklingError) as error:
+        must = "one that can be sent to another process"
+        raise NotPicklable("plan", call.label, must, f"{error}. Use the engine 'inline'.") from error
+
+
+def _team(count: int, threads: int, niceness: int) -> list[Worker]:
+    team = [worker for worker in _idle if worker.reusable(threads, niceness)][:count]
+    for worker in team:
+        _idle.remove(worker)
+    for worker in [worker for worker in _idle if not worker.reusable(*worker.settings)]:
+        _idle.remove(worker)
+        worker.close()
+    return team + [Worker(threads, niceness) for _ in range(count - len(team))]
+
+
+def _malloc_settings() -> dict[str, str]:
+    """Environment that lets glibc keep freed memory until the call is over.
+
+    Otherwise a freed block of some megabytes goes back to the system and is taken again page by page at the next step:
+    up to a seventh of a Wide-ResNet's time. Before glibc 2.36 so high a threshold is refused.
+    """
+    version = (os.confstr("CS_GNU_LIBC_VERSION") or "") if hasattr(os, "confstr") else ""
+    if not version.startswith("glibc ") or tuple(int(part) for part in version[6:].split(".")[:2]) < (2, 36):
+        return {}
+    return {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
+
+
+def _import_state() -> tuple[str, ...]:
+    """Where a process started now would find modules, and files by relative names."""
     return (*sys.path, _current_folder())
 
 
 def _start_path() -> list[str]:
-    """Where a worker finds the modules it starts with: never in the current folder, whatever lies there.
+    """Where a worker finds the modules it starts with: never in the current folder, whatever files are there.
 
     The parent may have that folder on its own path (a notebook, `python -c`, a script in it), and then classes of
-    modules there have to be found when a plan is read: the parent's whole path is sent for that, after the start.
+    modules there must be found when a call is unpickled: the parent's whole path is sent for that, after the start.
     """
     home = str(Path(mixupmp.__file__).parents[1])
     return [home, *(entry for entry in sys.path if os.path.isabs(entry) and entry not in (home, _current_folder()))]
@@ -128,111 +296,9 @@ def _current_folder() -> str:
         return ""
 
 
-def _edited() -> float:
-    """When the latest change was made to a module that is not installed but the user's own."""
+def _last_edit() -> float:
+    """When a module of the user's, as opposed to an installed one, was last changed."""
     installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     own = [file for file in files if isinstance(file, str) and not file.startswith(installed)]
     return max((os.path.getmtime(file) for file in own if os.path.exists(file)), default=0.0)
-
-
-def _run(job: Job, pieces: list[tuple[tuple[int, ...], tuple[int, ...] | None]], threads: int) -> list[Finished]:
-    with _workplace(job) as (folder, scratch):
-        plan = store(job.plan, scratch)
-        every = job.every if job.folder is not None else Every(None, None)  # nothing to come back to: no checkpoints
-        orders = [Order(plan, members, folder.path.resolve(), every, group) for members, group in pieces]
-        team = _team(min(len(orders), max(1, cores() // threads)), threads)
-        try:
-            _direct(job, folder, team, orders)
-        finally:
-            for worker in team:
-                if worker.order is None and worker.process.poll() is None:
-                    _idle.append(worker)
-                else:  # dead, or in the middle of something: it cannot be used again
-                    worker.close()
-        return [_collect(folder, member) for member in job.members]
-
-
-def _direct(job: Job, folder: RunFolder, team: list[Worker], orders: list[Order]) -> None:
-    """Hand out the orders and listen until all are done, or until everyone has stopped."""
-    unasked = list(orders)
-    stopping = failure = None
-    for worker in team:
-        worker.ask(unasked.pop(0))
-    while any(worker.order is not None for worker in team):
-        if stopping is None and job.stop():
-            stopping = Interrupted()
-            _tell_to_stop(team)
-        busy = {worker.connection: worker for worker in team if worker.order is not None}
-        for line in wait(busy, timeout=0.1):
-            worker = busy[line]
-            try:
-                message = worker.connection.recv()
-            except (EOFError, ConnectionError):
-                message = ("died",)
-            problem = _heard(job, folder, worker, message)
-            if problem is not None and failure is None:
-                failure = problem
-                _tell_to_stop(team)
-            if worker.order is None and unasked and stopping is None and failure is None:
-                worker.ask(unasked.pop(0))
-    if failure or stopping:
-        raise failure or stopping  # type: ignore[misc]
-
-
-def _heard(job: Job, folder: RunFolder, worker: Worker, message: tuple[Any, ...]) -> Exception | None:
-    """Act on what a worker said; an error to be raised when everyone has stopped."""
-    kind, *rest = message
-    if kind in ("moved", "recorded", "say"):
-        getattr(job.progress, kind)(*rest)
-        return None
-    if kind == "finished":
-        summary = folder.summary(rest[0])
-        assert summary is not None
-        job.progress.finished(summary)
-        return None
-    assert worker.order is not None
-    whose = "member " + ", ".join(map(str, worker.order.members))
-    worker.order = None
-    if kind == "failed":
-        return rest[0]
-    if kind == "unreadable":
-        must = "one that another process can read"
-        return CannotBeSent("plan", job.plan.method.name, must, f"{rest[0]} The engine 'inline' needs no other.")
-    if kind == "crashed":
-        return WorkerFailed(f"the worker that trained {whose} met an error:\n{rest[0]}")
-    if kind == "died":
-        code = worker.process.wait()
-        cause = " (killed by signal 9: most often for lack of memory)" if code == -9 else ""
-        return WorkerFailed(f"the worker that trained {whose} died with exit code {code}{cause}.")
-    return None  # done, or interrupted
-
-
-def _tell_to_stop(team: list[Worker]) -> None:
-    for worker in team:
-        if worker.order is not None:
-            with contextlib.suppress(OSError):  # one that is dead is heard of next
-                worker.connection.send("stop")
-
-
-def _team(count: int, threads: int) -> list[Worker]:
-    team = [worker for worker in _idle if worker.fits(threads)][:count]
-    for worker in team:
-        _idle.remove(worker)
-    for worker in [worker for worker in _idle if not worker.fits(worker.threads)]:
-        _idle.remove(worker)
-        worker.close()
-    return team + [Worker(threads) for _ in range(count - len(team))]
-
-
-@contextmanager
-def _workplace(job: Job) -> Iterator[tuple[RunFolder, Path]]:
-    with tempfile.TemporaryDirectory(prefix="mixupmp-") as scratch:
-        folder = job.folder or RunFolder(Path(scratch) / "run")
-        yield folder, Path(scratch)
-
-
-def _collect(folder: RunFolder, member: int) -> Finished:
-    summary = folder.summary(member)
-    assert summary is not None
-    return summary, folder.weights(member) if summary.diverged_at is None else {}

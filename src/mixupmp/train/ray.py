@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,151 +24,147 @@ import torch
 from mixupmp.core.errors import MissingExtra, MixupMPError
 from mixupmp.core.files import sha256
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Summary
 from mixupmp.core.rows import Rows
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.job import Every, Finished, Job, Record, fit_member
-from mixupmp.train.member import Interrupted
-from mixupmp.train.stored_plan import with_train
+from mixupmp.train.job import NO_CHECKPOINTS, CheckpointInterval, Finished, Job, fit_member
+from mixupmp.train.member import StopTraining
+from mixupmp.train.processes import read_finished, replace_rows, temporary_folder
+from mixupmp.train.progress import Callback, EpochRecord
 
 RETRIES = 3  # of a member whose worker or machine was lost; an error in Python is not retried
-_LOOK = 1.0  # seconds between a worker's questions to the driver
+_INTERVAL = 1.0  # seconds between a worker's reports to the driver
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a task is told beside the plan and its member."""
+class Storage:
+    """Where a remote worker writes: the run folder, if it can find the driver's token there."""
 
     folder: str | None
-    token: str  # lies in the folder: a worker that can read it there shares the driver's storage
-    every: Every
-    threads: int
+    token: str
+    checkpoints: CheckpointInterval
+
+    @property
+    def shared(self) -> bool:
+        return self.folder is not None and (Path(self.folder) / f".{self.token}").exists()
 
 
 def run(job: Job) -> list[Finished]:
-    """Train the job's members on the cluster."""
+    """Fit the job's members on the cluster."""
     ray = _ray()
     with connected(job.address), _token(job.folder) as token:
-        board = _board(ray)
+        board = _start_board(ray)
         plan = ray.put(_portable(job.plan))
-        order = Order(None if job.folder is None else str(job.folder.path.resolve()), token, job.every,
-                      job.plan.recipe.threads)  # fmt: skip
+        storage = Storage(None if job.folder is None else str(job.folder.path.resolve()), token, job.checkpoints)
         gpus = 1 if job.plan.device != "cpu" else 0
-        task = ray.remote(num_cpus=order.threads, num_gpus=gpus, max_retries=RETRIES)(train)
-        waiting = {task.remote(plan, member, order, board): member for member in job.members}
+        task = ray.remote(num_cpus=job.plan.recipe.threads, num_gpus=gpus, max_retries=RETRIES)(train)
+        waiting = {task.remote(plan, member, storage, board): member for member in job.members}
         return _collect(ray, job, waiting, board)
 
 
 class Board:
-    """Where workers leave their progress, and find whether to stop. An actor of the cluster."""
+    """An actor where workers leave their progress, and learn whether to stop."""
 
     def __init__(self) -> None:
-        self.news: dict[int, tuple[int, int, int, float]] = {}
-        self.records: list[Record] = []
+        self.steps: dict[int, tuple[int, int, int, float]] = {}
+        self.records: list[EpochRecord] = []
         self.stopping = False
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> bool:
-        """Take a member's progress; answer whether it is to stop."""
-        self.news[member] = (member, step, total, loss)
+    def report(self, member: int, step: int, total: int, loss: float) -> bool:
+        """Store a member's progress; returns whether it is to stop."""
+        self.steps[member] = (member, step, total, loss)
         return self.stopping
 
-    def recorded(self, record: Record) -> None:
+    def add_record(self, record: EpochRecord) -> None:
         self.records.append(record)
 
-    def latest(self) -> tuple[list[tuple[int, int, int, float]], list[Record]]:
-        """Where members are, and what they recorded since this was last asked."""
+    def latest(self) -> tuple[list[tuple[int, int, int, float]], list[EpochRecord]]:
+        """The progress of all members, and the records since the last call."""
         records, self.records = self.records, []
-        return list(self.news.values()), records
+        return list(self.steps.values()), records
 
     def stop(self) -> None:
         self.stopping = True
 
 
-def _board(ray: Any) -> Any:
-    """On the driver's own machine: it is wanted as long as the driver is, and must not be lost with a worker's."""
+def _start_board(ray: Any) -> Any:
+    """On the driver's own machine: it is needed as long as the driver is, and must not be lost with a worker's."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
 
 
-class _Line:
-    """A worker's line to the board."""
+class _BoardCallback(Callback):
+    """Reports a member's progress to the board."""
 
     def __init__(self, ray: Any, board: Any) -> None:
         self.ray, self.board = ray, board
-        self.looked = time.monotonic()
+        self.reported_at = time.monotonic()
         self.answer: Any = None
         self.stopping = False
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
-        if time.monotonic() - self.looked < _LOOK:
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
+        if time.monotonic() - self.reported_at < _INTERVAL:
             return
-        self.looked = time.monotonic()
+        self.reported_at = time.monotonic()
         if self.answer is not None and self.ray.wait([self.answer], timeout=0)[0]:
             self.stopping = self.ray.get(self.answer)
-        self.answer = self.board.moved.remote(member, step, total, loss)
+        self.answer = self.board.report.remote(member, step, total, loss)
 
-    def recorded(self, record: Record) -> None:
-        self.board.recorded.remote(record)
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        self.board.add_record.remote(record)
 
-    def finished(self, summary: Summary) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def stop(self) -> bool:
+    def should_stop(self) -> bool:
         return self.stopping
 
 
-def train(portable: tuple[Plan, dict[str, Any]], member: int, order: Order, board: Any) -> tuple[str, Any]:
-    """The task: one member, on a worker."""
-    torch.set_num_threads(order.threads)
+def train(portable: tuple[Plan, dict[str, Any]], member: int, storage: Storage, board: Any) -> tuple[str, Any]:
+    """The Ray task: fit one member on a worker."""
     ray = _ray()
-    if ray.get(board.moved.remote(member, 0, 1, float("nan"))):
-        return "interrupted", None  # it came to its turn after the driver was asked to stop
-    line = _Line(ray, board)
-    shared = _shares_storage(order)
-    with tempfile.TemporaryDirectory(prefix="mixupmp-") as scratch:
-        folder = RunFolder(order.folder if shared and order.folder is not None else scratch)
-        every = order.every if shared else Every(None, None)  # a checkpoint that dies with its machine helps nobody
-        summary = folder.summary(member)
-        if summary is None:
-            job = Job(_unpacked(portable), (member,), folder, every, line, line.stop)
+    if ray.get(board.report.remote(member, 0, 1, float("nan"))):
+        return "stopped", None  # it was scheduled after the driver was asked to stop
+    callback, shared, plan = _BoardCallback(ray, board), storage.shared, _unpacked(portable)
+    torch.set_num_threads(plan.recipe.threads)
+    with temporary_folder() as scratch:
+        folder = RunFolder(storage.folder if shared and storage.folder is not None else scratch / "run")
+        checkpoints = storage.checkpoints if shared else NO_CHECKPOINTS  # one that is lost with its machine is no use
+        if folder.summary(member) is None:
+            job = Job(plan, (member,), folder, checkpoints, callback, callback.should_stop)
             try:
-                summary, _ = fit_member(job, member)
-            except Interrupted:
-                return "interrupted", None
-        path = folder.path / "members" / f"{member:03d}.safetensors"
+                fit_member(job, member)
+            except StopTraining:
+                return "stopped", None
         if shared:
-            return "kept", sha256(path) if path.exists() else None
-        weights = folder.weights(member) if summary.diverged_at is None else {}
+            path = folder.path / "members" / f"{member:03d}.safetensors"
+            return "written", sha256(path) if path.exists() else None
+        summary, weights = read_finished(folder, member)
         return "sent", (summary, {name: value.numpy() for name, value in weights.items()})
 
 
 def _collect(ray: Any, job: Job, waiting: dict[Any, int], board: Any) -> list[Finished]:
-    """Take results as they come, show progress, pass a request to stop on."""
+    """Take results as they come, call callbacks, and pass on a request to stop."""
     finished: dict[int, Finished] = {}
-    interrupted = told = False
+    stopped = asked = False
     while waiting:
         done, _ = ray.wait(list(waiting), timeout=0.2)
         for reference in done:
             member = waiting.pop(reference)
             kind, content = _answer(ray, reference, member)
-            if kind == "interrupted":
-                interrupted = True
+            if kind == "stopped":
+                stopped = True
             else:
                 finished[member] = _take(job, member, kind, content)
-        moved, records = ray.get(board.latest.remote())
+        steps, records = ray.get(board.latest.remote())
         for record in records:
-            job.progress.recorded(record)
-        for news in moved:
-            if news[0] in waiting.values():
-                job.progress.moved(*news)
-        if job.stop() and not told:
-            told = True
+            job.callback.on_epoch_end(record)
+        for step in steps:
+            if step[0] in waiting.values():
+                job.callback.on_step(*step)
+        if not asked and job.stop():
+            asked = True
             ray.get(board.stop.remote())
-    if interrupted:
-        raise Interrupted
+    if stopped:
+        raise StopTraining
     return [finished[member] for member in job.members]
 
 
@@ -185,17 +180,13 @@ def _answer(ray: Any, reference: Any, member: int) -> tuple[str, Any]:
 
 
 def _take(job: Job, member: int, kind: str, content: Any) -> Finished:
-    if kind == "kept":
+    if kind == "written":
         assert job.folder is not None
-        summary = job.folder.summary(member)
-        assert summary is not None
-        weights = job.folder.weights(member) if summary.diverged_at is None else {}
-        job.progress.finished(summary)
-        return summary, weights
+        finished = read_finished(job.folder, member)
+        job.callback.on_member_end(finished[0])
+        return finished
     summary, arrays = content
-    weights = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-    job.finish(summary, weights)
-    return summary, weights
+    return job.finish(summary, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
 def _portable(plan: Plan) -> tuple[Plan, dict[str, Any]]:
@@ -204,7 +195,7 @@ def _portable(plan: Plan) -> tuple[Plan, dict[str, Any]]:
         return plan, {}
     arrays = {name: getattr(plan.train, name) for name in ("inputs", "labels", "weights")}
     kept = {name: tensor.contiguous().cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
-    return with_train(plan, Rows(torch.empty(0), torch.empty(0))), kept
+    return replace_rows(plan, Rows(torch.empty(0), torch.empty(0))), kept
 
 
 def _unpacked(portable: tuple[Plan, dict[str, Any]]) -> Plan:
@@ -214,7 +205,7 @@ def _unpacked(portable: tuple[Plan, dict[str, Any]]) -> Plan:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are only ever read
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return with_train(plan, Rows(**tensors))
+    return replace_rows(plan, Rows(**tensors))
 
 
 @contextlib.contextmanager
@@ -231,24 +222,36 @@ def _token(folder: RunFolder | None) -> Iterator[str]:
         path.unlink(missing_ok=True)
 
 
-def _shares_storage(order: Order) -> bool:
-    return order.folder is not None and (Path(order.folder) / f".{order.token}").exists()
-
-
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Join the cluster at this address, or the one already joined, or start one on this machine for the while."""
+    """Connect to the cluster at this address, or use the one that is connected, or start one on this machine.
+
+    One that is started here listens on the loopback interface only: whoever reaches a Ray port can run code.
+    """
     ray = _ray()
     if ray.is_initialized():
         yield
         return
     # Ray would otherwise limit OpenMP to num_cpus by itself and say so; threads are pinned by the recipe.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+    with contextlib.nullcontext() if address or os.environ.get("RAY_ADDRESS") else _loopback_only():
+        ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Let Ray take 127.0.0.1 for this machine's address, as it does where it supports no clusters (macOS, Windows)."""
+    from ray._private import ray_constants
+
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
         yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _ray() -> Any:

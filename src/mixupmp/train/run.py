@@ -1,9 +1,10 @@
-"""Fitting: a plan in, a posterior out, by whichever engine suits; every engine gives the same members."""
+"""The verb `fit`: a plan in, a posterior out, by whichever engine suits; every engine fits the same members."""
 
 from __future__ import annotations
 
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,16 +18,19 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.store.folder import RunChanged, RunFolder, check_writable, differences
-from mixupmp.train.engine import ENGINES, choose_engine, run_engine
+from mixupmp.train import processes
 from mixupmp.train.factory import build_network, check_factory
-from mixupmp.train.job import Every, Finished, Job, Progress, Quiet
-from mixupmp.train.member import Interrupted
-from mixupmp.train.progress import Bars
-from mixupmp.train.signals import FitInterrupted, stop_on_signals
+from mixupmp.train.job import CheckpointInterval, Finished, FitInterrupted, Job, fit_member, stop_on_signals
+from mixupmp.train.member import MemberFit, StopTraining
+from mixupmp.train.progress import Callback, ProgressBars
+from mixupmp.train.vectorized import engine as vectorized
+from mixupmp.train.vectorized.group import unsuited, vectorizable
 
-__all__ = ["ENGINES", "Every", "FitInterrupted", "Plan", "RunChanged", "RunFolder", "fit"]
+__all__ = ["ENGINES", "AllDiverged", "CheckpointInterval", "FitInterrupted", "RunChanged", "RunFolder", "fit"]
 
 Engine = Literal["auto", "inline", "vectorized", "processes", "ray"]
+ENGINES = ("auto", "inline", "vectorized", "processes", "ray")
+WORTH_A_WORKER = 8.0  # seconds of training below which starting worker processes gains nothing
 
 
 class AllDiverged(MixupMPError, ArithmeticError):
@@ -41,40 +45,112 @@ def fit(
     resume: bool = False,
     override: bool = False,
     members: Sequence[int] | None = None,
-    every: Every | None = None,
-    progress: Progress | bool = False,
+    checkpoints: CheckpointInterval | None = None,
+    progress: Callback | bool = False,
     address: str | None = None,
 ) -> Posterior:
     """Draw posterior samples: fit a network to each simulated future.
 
-    With `run`, everything is kept in that folder while it happens; `resume` goes on with a run that was interrupted
-    and ends with the same bits, and refuses one that was started from something else unless `override` is set.
-    `members` trains only some of them. `progress=True` shows bars on a terminal. `address` is that of a Ray cluster.
+    Parameters
+    ----------
+    engine
+        How members are computed: one by one in this process, vectorized, in worker processes, or on a Ray cluster.
+    run
+        A folder for checkpoints, weights and metrics. SIGINT and SIGTERM then end the fit with a checkpoint.
+    resume
+        Go on with an interrupted run; the result has the same bits as without the interruption. A run of another
+        configuration, torch version or CPU capability is refused with `RunChanged`, unless `override` is set.
+    members
+        Fit only these.
+    checkpoints
+        How often they are written.
+    progress
+        True for bars on a terminal, or a callback.
+    address
+        Of a Ray cluster; None starts one that listens on this machine only.
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
-    wanted = _wanted(plan, members)
+    check(isinstance(progress, bool | Callback), "progress", progress, "True, False or a Callback")
+    chosen_members = _members(plan, members)
     check_factory(plan)
     folder = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
     with ExitStack() as stack:
-        shown: Progress = progress if not isinstance(progress, bool) else Quiet()
+        callback = progress if isinstance(progress, Callback) else Callback()
         if progress is True:
-            shown = stack.enter_context(Bars(len(wanted)))
-        chosen = choose_engine(plan, len(wanted)) if engine == "auto" else engine
-        shown.say(f"engine: {chosen}")
-        job = Job(plan, wanted, None, every or Every(), shown, address=address)
+            callback = stack.enter_context(ProgressBars(len(chosen_members)))
+        chosen = choose_engine(plan, len(chosen_members)) if engine == "auto" else engine
+        callback.on_message(f"engine: {chosen}")
+        interval = checkpoints or CheckpointInterval()
+        job = Job(plan, chosen_members, folder, interval, callback, callback.should_stop, address)
         if folder is None:
-            return _posterior(plan, run_engine(chosen, job), len(wanted))
-        job.folder = folder
+            try:
+                return _posterior(plan, run_engine(chosen, job))
+            except StopTraining:
+                raise FitInterrupted(None, None) from None
         check_writable(folder.path)
         stack.enter_context(folder.locked())
         _open(folder, plan, chosen, resume, override)
-        finished = _keep_going(job, folder, chosen)
-        posterior = _posterior(plan, finished, len(wanted))
+        finished = _fit_missing(job, folder, chosen, override)
+        posterior = _posterior(plan, finished)
         folder.finish_posterior([summary for summary, _ in finished], posterior)
         return posterior
 
 
-def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
+def choose_engine(plan: Plan, members: int) -> str:
+    """The engine that suits: chosen by rule where it changes bits, and by timing a few steps where it does not.
+
+    A fully connected network is fitted vectorized, also where there is one member, so that how it is computed does not
+    depend on how many there are. Other networks on a CPU go to worker processes if there is more than a few seconds of
+    work; a GPU is used by one member after another.
+    """
+    suited = plan.device == "cpu" and unsuited(plan) is None
+    if suited and vectorizable(build_network(plan, 0), plan.task.input_shape):
+        return "vectorized"
+    if members == 1 or plan.device != "cpu" or cores() // plan.recipe.threads < 2 or sys.platform == "win32":
+        return "inline"
+    return "processes" if _member_seconds(plan) * members > WORTH_A_WORKER else "inline"
+
+
+def run_engine(engine: str, job: Job) -> list[Finished]:
+    """Fit the job's members with this engine."""
+    if engine == "inline":
+        return [fit_member(job, member) for member in job.members]
+    if engine == "processes":
+        return processes.run(job)
+    if engine == "vectorized":
+        return vectorized.run(job)
+    from mixupmp.train import ray  # an extra
+
+    return ray.run(job)
+
+
+def _member_seconds(plan: Plan) -> float:
+    """How long one member takes, from its first steps; at most about two seconds are spent on it."""
+    fit, timer = MemberFit(plan, 0), _StepTimer()
+    try:
+        fit.run(timer)
+    except StopTraining:
+        return fit.total_steps * timer.fastest
+    return timer.total
+
+
+class _StepTimer:
+    """Ends a fit after a few steps."""
+
+    def __init__(self) -> None:
+        self.fastest, self.steps, self.total = float("inf"), 0, 0.0
+        self.last = time.perf_counter()
+
+    def on_step(self, fit: MemberFit) -> None:
+        now = time.perf_counter()
+        self.fastest, self.total = min(self.fastest, now - self.last), self.total + now - self.last
+        self.last = now
+        self.steps += 1
+        if self.steps >= 5 or self.total > 2:
+            raise StopTraining
+
+
+def _members(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
     networks = plan.method.sampler.networks
     if members is None:
         return tuple(range(networks))
@@ -84,23 +160,26 @@ def _wanted(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
-    """Start the run's folder, or check that it can be gone on with."""
+    """Create the run folder, or check that the run in it can be resumed."""
     description = {"plan": plan.describe(), "arithmetic": _arithmetic(engine)}
-    if not folder.is_started():
-        if resume and not folder.is_unused():
+    if not folder.config_path.exists():
+        if resume and any(entry.name != "lock" for entry in folder.path.iterdir()):
             raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
-        folder.create(description | {"machine": _machine(), "command": sys.argv})
+        folder.create(description | {"machine": _machine(plan), "command": sys.argv})
         return
     if not resume:
         raise BadRun(f"{folder.path} holds a run already: resume it, or choose another folder.")
     config = folder.config()
     changed = differences({key: config.get(key) for key in description}, description)
     if changed and not override:
-        listed = "\n  ".join(changed)
-        raise RunChanged(
-            f"{folder.path} was started from something else:\n  {listed}\n"
-            "Give the same settings, start a new run, or override this check (--override)."
-        )
+        raise _changed(folder, "was started from something else", changed, "Give the same settings")
+
+
+def _changed(folder: RunFolder, what: str, lines: list[str], remedy: str) -> RunChanged:
+    listed = "\n  ".join(lines)
+    return RunChanged(
+        f"{folder.path} {what}:\n  {listed}\n{remedy}, start a new run, or override this check (--override)."
+    )
 
 
 def _arithmetic(engine: str) -> str:
@@ -108,35 +187,53 @@ def _arithmetic(engine: str) -> str:
     return "vectorized" if engine == "vectorized" else "one by one"
 
 
-def _machine() -> dict[str, Any]:
-    return {"platform": platform.platform(), "python": platform.python_version(), "cores": cores(),
-            "capability": torch.backends.cpu.get_cpu_capability()}  # fmt: skip
+def _machine(plan: Plan) -> dict[str, Any]:
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": cores(),
+        **_processor(plan),
+    }
 
 
-def _keep_going(job: Job, folder: RunFolder, engine: str) -> list[Finished]:
-    """Train what is not finished, and read back what is."""
+def _processor(plan: Plan) -> dict[str, str]:
+    """What the last bits of a result depend on beside the plan: the vector instructions, and a GPU's model."""
+    device = torch.device(plan.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"capability": torch.backends.cpu.get_cpu_capability(), "device": name}
+
+
+def _check_processor(folder: RunFolder, plan: Plan, machine: dict[str, Any]) -> None:
+    """Refuse to go on where the rest of a run would have other bits than its beginning."""
+    now = _processor(plan)
+    changed = differences({key: machine.get(key, value) for key, value in now.items()}, now, "machine")
+    if changed:
+        what = "was started on a processor that rounds differently, so the members would have other bits"
+        raise _changed(folder, what, changed, "Resume it on such a machine")
+
+
+def _fit_missing(job: Job, folder: RunFolder, engine: str, override: bool) -> list[Finished]:
+    """Fit what is not finished, and read what is."""
     done = {member: summary for member in job.members if (summary := folder.summary(member)) is not None}
     for summary in done.values():
-        job.progress.finished(summary)
+        job.callback.on_member_end(summary)
     missing = tuple(member for member in job.members if member not in done)
-    trained: dict[int, Finished] = {}
-    with stop_on_signals(active=True) as stop:
-        try:
-            if missing:
-                started_on = folder.config()["machine"]["cores"]
-                left = replace(job, members=missing, everyone=job.members, cores=started_on, stop=stop)
-                results = run_engine(engine, left)
-                trained = {summary.member: (summary, weights) for summary, weights in results}
-        except Interrupted:
-            assert stop.number is not None
-            raise FitInterrupted(folder.path, stop.number) from None
-    return [
-        trained[m] if m in trained else (done[m], folder.weights(m) if done[m].diverged_at is None else {})
-        for m in job.members
-    ]
+    fitted: dict[int, Finished] = {}
+    if missing:
+        machine = folder.config()["machine"]
+        if not override:
+            _check_processor(folder, job.plan, machine)
+        with stop_on_signals() as request:
+            stop = lambda: request() or job.callback.should_stop()  # noqa: E731
+            rest = replace(job, members=missing, all_members=job.members, cores=machine["cores"], stop=stop)
+            try:
+                fitted = {finished[0].member: finished for finished in run_engine(engine, rest)}
+            except StopTraining:
+                raise FitInterrupted(folder.path, request.number) from None
+    return [fitted.get(member) or processes.read_finished(folder, member) for member in job.members]
 
 
-def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
+def _posterior(plan: Plan, finished: list[Finished]) -> Posterior:
     """The posterior of the members that stayed finite."""
     kept = [(summary, weights) for summary, weights in finished if summary.diverged_at is None]
     notes = [f"member {s.member} diverged at step {s.diverged_at}" for s, _ in finished if s.diverged_at is not None]
@@ -151,7 +248,7 @@ def _posterior(plan: Plan, finished: list[Finished], wanted: int) -> Posterior:
         networks.append(network.to(plan.device))
     with pinned_threads(plan.recipe.threads):  # a Laplace approximation computes as much as a fit
         posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
-    posterior.wanted, posterior.notes = wanted, (*notes, *posterior.notes)
+    posterior.wanted, posterior.notes = len(finished), (*notes, *posterior.notes)
     posterior.summaries = [summary for summary, _ in finished]
     posterior.origin = plan.describe()
     return posterior

@@ -1,4 +1,4 @@
-"""What a fit learns from validation rows after each epoch."""
+"""Evaluation on the validation rows after each epoch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mixupmp.metrics.scores import Scores
 def over_confidence(network: nn.Module, plan: Plan) -> Tensor:
     """Mean confidence minus accuracy on the validation rows of each class; zero where a class has none.
 
-    Judged on the posterior that this network gives, with its dropout masks: that is what is to be calibrated.
+    Computed on the posterior of this network, with its dropout masks: that is what is to be calibrated.
     """
     assert plan.validation is not None
     classes, validation = plan.task.require_classes("for over-confidence"), plan.validation.to(plan.device)
-    with _as_it_was(network):
+    with _restored(network):
         posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
         members = posterior.member_probabilities(validation.inputs, check_finite=False)
         confidence, predicted = members.mean(0).cpu().max(1)
@@ -38,17 +38,17 @@ def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
     assert plan.validation is not None
     if plan.task.likelihood.classes is None:
         return {}
-    with _as_it_was(network):
+    with _restored(network):
         inputs = plan.validation.to(plan.device).inputs
         outputs = EnsemblePosterior([network], plan.task, 1).member_outputs(inputs, check_finite=False)[0]
-    return judged(outputs.cpu(), plan.validation.labels)
+    return validation_scores(outputs.cpu(), plan.validation.labels)
 
 
 VOTES = 500  # validation rows on which members' predictions are compared while they train
 
 
-def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What goes into a history about validation rows; and the predicted classes of some, which do not."""
+def validation_scores(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Scores for the history, and `votes`: the predicted classes of the first rows, for callbacks only."""
     return {
         "votes": outputs[:VOTES].argmax(1).tolist(),
         "validation_nll": float(functional.cross_entropy(outputs, labels)),
@@ -57,16 +57,16 @@ def judged(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
-def told(record: dict[str, Any], step: int) -> dict[str, Any]:
-    """What is told of an epoch. Its record is kept without the votes: they are to be compared while members train."""
-    news = {**record, "step": step}
+def take_votes(record: dict[str, Any], step: int) -> dict[str, Any]:
+    """A copy of an epoch's record for callbacks, with its step; the votes are removed from the record itself."""
+    reported = {**record, "step": step}
     record.pop("votes", None)
-    return news
+    return reported
 
 
 @contextmanager
-def _as_it_was(network: nn.Module) -> Iterator[None]:
-    """A posterior freezes its networks; this one has to go on training."""
+def _restored(network: nn.Module) -> Iterator[None]:
+    """Restore training mode and gradients afterwards: a posterior freezes its networks, and this one is in training."""
     training = network.training
     needed = [parameter.requires_grad for parameter in network.parameters()]
     try:

@@ -1,101 +1,96 @@
-"""A worker process: waits for members to train, one at a time, until its parent goes away.
+"""The program of a worker process: makes the calls that its parent sends, until the parent goes away.
 
-Started as `python -P -m mixupmp.train.worker FD`, with one end of a socket pair, without the current folder on its
-path: a file there is not imported in the place of an installed module. The parent's path comes as the first message,
-for the modules that a plan refers to. The worker is a plain program rather than a
-`multiprocessing` child, so the user's script is not imported a second time and needs no `__main__` guard, and it
-stays for the next fit, so that starting Python and importing torch are paid for once.
+Started as `python -P -m mixupmp.train.worker FD NICENESS`, with one end of a socket pair, without the current folder on
+its path: a file there is not imported in place of an installed module. The parent's path is the first message, for the
+modules that pickles refer to. It is a plain program rather than a `multiprocessing` child, so that the user's script is
+not imported a second time and needs no `__main__` guard.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import sys
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary
-from mixupmp.store.folder import RunFolder
-from mixupmp.train import inline
-from mixupmp.train.job import Job, Order, Record
-from mixupmp.train.member import Interrupted
-from mixupmp.train.stored_plan import fetch
-from mixupmp.train.vectorized import engine as vectorized
+from mixupmp.train import processes  # noqa: F401 - what nearly every call needs, imported before there is one
+from mixupmp.train.member import StopTraining
+from mixupmp.train.progress import Callback, EpochRecord
 
 
-class Reporter:
-    """Sends progress to the parent, and hears from it whether to stop."""
+class RemoteCallback(Callback):
+    """Forwards everything to the parent's callback."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def moved(self, member: int, step: int, total: int, loss: float) -> None:
-        self.connection.send(("moved", member, step, total, loss))
+    def on_step(self, member: int, step: int, total: int, loss: float) -> None:
+        self.connection.send(("callback", "on_step", member, step, total, loss))
 
-    def recorded(self, record: Record) -> None:
-        self.connection.send(("recorded", record))
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        self.connection.send(("callback", "on_epoch_end", record))
 
-    def finished(self, summary: Summary) -> None:
-        self.connection.send(("finished", summary.member))
+    def on_member_end(self, summary: Summary) -> None:
+        self.connection.send(("callback", "on_member_end", summary))
 
-    def say(self, text: str) -> None:
-        self.connection.send(("say", text))
+    def on_message(self, text: str) -> None:
+        self.connection.send(("callback", "on_message", text))
 
-    def stop(self) -> bool:
+    def should_stop(self) -> bool:
         # A parent that is gone closes the socket; going on would write into a run that someone else may have resumed.
         try:
-            return self.connection.poll() and self.connection.recv() == "stop"
+            return self.connection.poll() and pickle.loads(self.connection.recv_bytes()) == "stop"
         except (EOFError, ConnectionError):
             os._exit(1)
 
 
 def serve(connection: Connection) -> None:
-    """Train what the parent asks for."""
-    reporter = Reporter(connection)
+    """Make the parent's calls, one at a time."""
+    callback = RemoteCallback(connection)
     while True:
         try:
-            order: Order | str = connection.recv()
+            message = connection.recv_bytes()
         except (EOFError, ConnectionError):
             return
-        if isinstance(order, str):  # a "stop" that came when what it was meant for had just ended
-            continue
-        try:
-            plan = fetch(order.plan)
-        except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything, or not be found here
-            connection.send(("unreadable", f"{type(error).__name__}: {error}."))
-            continue
-        try:
-            _train(reporter, order, plan)
-            connection.send(("done",))
-        except Interrupted:
-            connection.send(("interrupted",))
-        except MixupMPError as error:
-            connection.send(("failed", error))
-        except Exception:  # noqa: BLE001 - whatever it was, the parent must hear of it
-            connection.send(("crashed", traceback.format_exc()))
-        _give_memory_back()
+        answer = _answer(message, callback)
+        if answer is not None:
+            connection.send(answer)
+            _trim_memory()
 
 
-def _train(reporter: Reporter, order: Order, plan: Plan) -> None:
-    job = Job(plan, order.members, RunFolder(order.folder), order.every, reporter, reporter.stop)
-    if order.group is None:
-        inline.run(job)
-    else:
-        vectorized.train(job, [order.group])
+def _answer(message: bytes, callback: Callback) -> tuple[Any, ...] | None:
+    try:
+        content = pickle.loads(message)
+    except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything, or not be found here
+        return "unreadable", f"{type(error).__name__}: {error}."
+    if content == "stop":  # meant for a call that had just ended
+        return None
+    function, arguments = content
+    try:
+        return "result", function(callback, *arguments)
+    except StopTraining:
+        return ("stopped",)
+    except MixupMPError as error:
+        return "error", error
+    except Exception:  # noqa: BLE001 - whatever it was, the parent reports it
+        return "crashed", traceback.format_exc()
 
 
-def _give_memory_back() -> None:
-    """A worker that waits for its next member need not hold what the last one used."""
+def _trim_memory() -> None:
+    """Give freed memory back to the system while waiting for the next call."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc's
         library.malloc_trim(0)
 
 
-def main(arguments: list[str]) -> None:
-    connection: Any = Connection(int(arguments[1]))
+def main(descriptor: int, niceness: int) -> None:
+    connection = Connection(descriptor)
+    if niceness:
+        os.nice(niceness)
     try:
         sys.path[:] = connection.recv()
     except (EOFError, ConnectionError):
@@ -104,4 +99,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv)
+    main(int(sys.argv[1]), int(sys.argv[2]))

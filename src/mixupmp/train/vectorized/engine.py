@@ -26,12 +26,11 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary
 from mixupmp.core.threads import cores, pinned_threads
-from mixupmp.train import pool as processes
+from mixupmp.train import pool, processes
 from mixupmp.train.factory import build_network
-from mixupmp.train.job import Finished, Job, Keeper, State, members_held
-from mixupmp.train.member import Interrupted
-from mixupmp.train.stored_plan import CannotBeSent
-from mixupmp.train.validation import judged, told
+from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
+from mixupmp.train.pool import NotPicklable
+from mixupmp.train.validation import take_votes, validation_scores
 from mixupmp.train.vectorized.group import Group, unsuited
 
 # Seconds of work (on one core) for which processes beat threads by more than it takes to send a plan to workers, and to
@@ -56,7 +55,7 @@ class VectorizedFit:
         self.step = 0
         self.seconds = 0.0
         self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in self.members}
-        self.news: list[dict[str, Any]] = []  # of epochs that have ended, until someone has taken it
+        self.new_records: list[dict[str, Any]] = []  # of epochs that have ended, until callbacks were called
         self.diverged_at: dict[int, int] = {}
         with pinned_threads(1):  # as the groups' own threads: what is drawn for a future is part of the fit
             self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
@@ -78,7 +77,7 @@ class VectorizedFit:
         steps = min(steps, self.total_steps - self.step)
         for records in self.threads.map(lambda group: self._advance(group, steps), self.groups):
             for member, record in records:
-                self.news.append(told(record, record["epoch"] * self.steps_an_epoch))
+                self.new_records.append(take_votes(record, record["epoch"] * self.steps_an_epoch))
                 self.history[member].append(record)
         self.step += steps
         self.seconds += time.perf_counter() - started
@@ -106,14 +105,14 @@ class VectorizedFit:
     def _records(self, group: Group, epoch: int, losses: list[float], rate: float) -> list[tuple[int, dict[str, Any]]]:
         """This epoch in the histories of a group's members."""
         validation = self.plan.validation
-        judgments: list[dict[str, Any]] = [{} for _ in group.members]
+        scores: list[dict[str, Any]] = [{} for _ in group.members]
         if validation is not None and self.plan.task.likelihood.classes:
             outputs = group.outputs(self.plan.task.standardize(validation.inputs))
-            judgments = [judged(own, validation.labels) for own in outputs]
+            scores = [validation_scores(own, validation.labels) for own in outputs]
         about = {"epoch": epoch, "learning_rate": rate, "seconds": round(self.seconds, 3)}
         return [
-            (member, {"member": member, "loss": loss, **about, **judgment})
-            for member, loss, judgment in zip(group.members, losses, judgments, strict=True)
+            (member, {"member": member, "loss": loss, **about, **score})
+            for member, loss, score in zip(group.members, losses, scores, strict=True)
         ]
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -154,10 +153,10 @@ class VectorizedFit:
 
 def run(job: Job) -> list[Finished]:
     """Train the job's members, in worker processes if that is worth it, and in threads of this one otherwise."""
-    groups = [group for group in dealt(job.everyone, job.cores) if not set(group).isdisjoint(job.members)]
-    enough = WARM if processes.waiting(len(groups)) else COLD
+    groups = [group for group in dealt(job.all_members, job.cores) if not set(group).isdisjoint(job.members)]
+    enough = WARM if pool.idle_workers() >= len(groups) else COLD
     if min(len(groups), cores()) > 1 and unsuited(job.plan) is None and _seconds(job.plan, len(job.members)) > enough:
-        with contextlib.suppress(CannotBeSent):  # here it can be trained as well
+        with contextlib.suppress(NotPicklable):  # here it can be trained as well
             return processes.run_groups(job, groups)
     return train(job, groups)
 
@@ -166,12 +165,12 @@ def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
     """Train the job's members here, in slices short enough to show progress, to checkpoint and to be stopped."""
     before = torch.get_num_threads()
     finished: dict[int, Finished] = {}
-    with members_held(job.folder, job.members):
+    with members_locked(job.folder, job.members):
         for abreast, saved in _starts(job, groups):
             fit = VectorizedFit(job.plan, abreast, saved)
             try:
-                with Keeper(job) as keeper:
-                    _go_on(job, fit, keeper)
+                with CheckpointWriter(job) as writer:
+                    _train_to_end(job, fit, writer)
                 accuracies = fit.accuracies()
                 finished |= {member: _finished(job, fit, member, accuracies[member]) for member in _wanted(job, fit)}
             finally:
@@ -205,32 +204,26 @@ def _seconds(plan: Plan, members: int) -> float:
     return 6 * members * weights * used / 4e10 + steps * 3e-4
 
 
-def _go_on(job: Job, fit: VectorizedFit, keeper: Keeper) -> None:
-    """Slice by slice to the end."""
+def _train_to_end(job: Job, fit: VectorizedFit, writer: CheckpointWriter) -> None:
     wanted = _wanted(job, fit)
     while fit.step < fit.total_steps and not fit.diverged_at.keys() >= set(wanted):
         fit.advance(_slice(job, fit))
         for member in wanted:
-            job.progress.moved(member, fit.step, fit.total_steps, _last_loss(fit, member))
-        for record in fit.news:
+            job.callback.on_step(member, fit.step, fit.total_steps, _last_loss(fit, member))
+        for record in fit.new_records:
             if record["member"] in wanted:
-                job.progress.recorded(record)
-        fit.news.clear()
-        stop = job.stop()
-        due = keeper.due(fit.step, fit.steps_an_epoch) and fit.step < fit.total_steps
-        if job.folder is not None and (stop or due):
-            keeper.save(job.folder, fit.step, {member: fit.state(member) for member in wanted})
-        if stop:
-            keeper.written()
-            raise Interrupted
+                job.callback.on_epoch_end(record)
+        fit.new_records.clear()
+        due = writer.due(fit.step, fit.steps_an_epoch) and fit.step < fit.total_steps
+        writer.save_or_stop(due, lambda: {member: fit.state(member) for member in wanted})
 
 
 def _slice(job: Job, fit: VectorizedFit) -> int:
     """Steps until something may be due: whole epochs, about a fifth of a second, never past a checkpoint's epoch."""
     pace = fit.seconds / fit.step if fit.step and fit.seconds else 0.01
     epochs = max(1, int(0.2 / pace / fit.steps_an_epoch))
-    if job.every.epochs is not None:
-        epochs = min(epochs, job.every.epochs - fit.step // fit.steps_an_epoch % job.every.epochs)
+    if job.checkpoints.epochs is not None:
+        epochs = min(epochs, job.checkpoints.epochs - fit.step // fit.steps_an_epoch % job.checkpoints.epochs)
     return epochs * fit.steps_an_epoch
 
 
@@ -269,6 +262,4 @@ def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None)
     epochs = fit.step // fit.steps_an_epoch
     summary = Summary(member, fit.step, epochs, round(fit.seconds, 3), None if diverged else accuracy, diverged,
                       fit.history[member])  # fmt: skip
-    weights = fit.weights(member)
-    job.finish(summary, weights)
-    return summary, weights
+    return job.finish(summary, fit.weights(member))
