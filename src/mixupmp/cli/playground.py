@@ -1,4 +1,4 @@
-"""`mixupmp playground`: a page on which to move r and watch."""
+"""`mixupmp playground`: move r and watch the uncertainty change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from mixupmp.cli.output import remark
 
-Host = Annotated[str, typer.Option(help="The address to listen on; one that others can reach wants a token.")]
+Host = Annotated[str, typer.Option(help="The address to listen on; one that others can reach needs a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 Token = Annotated[str | None, typer.Option(envvar="MIXUPMP_TOKEN", help="What clients must send as a bearer token.")]
 
@@ -27,7 +27,7 @@ def command(
         mixupmp playground --open
         mixupmp playground --port 0
     """
-    from mixupmp.web.playground.serving import serve_playground
+    from mixupmp.web.playground import serve_playground
 
     def ready(address: str) -> None:
         remark(f"The playground is at {address}   (Ctrl-C ends it)")

@@ -14,16 +14,17 @@ from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import data_of_run, labels_for
 from mixupmp.core.errors import check
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
-from mixupmp.store.load import load
 from mixupmp.train.planning import load_data
 from mixupmp.web.pages import GENERATOR
-from mixupmp.web.report import read_run, write_report
+from mixupmp.web.report import read_run, write_report, write_tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _RUNS = "Finished runs; all others are compared with the first."
 _OUT = "The page to write. One that an earlier report wrote is replaced; nothing else is."
-_SHIFT = "Show how the runs fare under this corruption too, at five severities; may be given several times."
+_SHIFT = "Evaluate the runs under this corruption too, at five severities; may be given several times."
+_TABLES = "Write every table there as CSV and LaTeX too."
 
 
 def command(
@@ -33,45 +34,52 @@ def command(
     data_root: DataRoot = None,
     shift: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_SHIFT)] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    tables: Annotated[Path | None, typer.Option(metavar="DIR", help=_TABLES)] = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML file that says what was trained, what it is worth and where not to trust it.
 
-    The page needs nothing but itself: open it from disk, send it, print it. Predictions on the test rows are worked
-    out once and kept in the run's folder.
+    The page needs nothing but itself: open it from disk, send it, print it. Predictions on the test rows are computed
+    once and cached in the run's folder.
 
     [bold]Examples[/bold]
 
         mixupmp report runs/first
         mixupmp report runs/ensemble runs/mixup --out comparison.html
         mixupmp report runs/first --shift gaussian_noise --shift contrast
+        mixupmp report runs/* --tables paper/tables
     """
     check_replaceable(out)
     shifts = [(name, severity) for name in shift or [] for severity in SEVERITIES]
-    subjects = []
+    evaluated = []
     for run in runs:
         remark(f"reading {run}")
-        subjects.append(read_run(run, _data(run, data, data_root), shifts=shifts))
-    path = write_report(subjects, out, title)
-    scores = {str(run): s.measures.result.to_dict() for run, s in zip(runs, subjects, strict=True)}
-    show(as_json, {"report": str(path), "metrics": scores}, [Text(f"The report is {path}")])
+        evaluated.append(read_run(run, _reader(run, data, data_root), shifts=shifts, same_data=data is None))
+    path = write_report(evaluated, out, title)
+    result: dict[str, object] = {"report": str(path)}
+    result["metrics"] = {str(run): one.metrics.result.to_dict() for run, one in zip(runs, evaluated, strict=True)}
+    lines = [Text(f"The report is {path}")]
+    if tables is not None:
+        result["tables"] = [str(written) for written in write_tables(evaluated, tables)]
+        lines.append(Text(f"Its tables are in {tables.absolute()}"))
+    show(as_json, result, lines)
 
 
-def _data(run: Path, name: str | None, root: str | None) -> Callable[[], Dataset] | Dataset:
-    """The test rows, with the run's own class numbers. Data that is named here is read at once, to be compared."""
+def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterior], Dataset]:
+    """Reads the test rows, with the run's own class numbers."""
 
-    def read() -> Dataset:
+    def read(posterior: Posterior) -> Dataset:
         dataset = load_data(data_of_run(run, name, root))
-        task = load(run).task
+        task = posterior.task
         if not task.classes or dataset.classes == task.classes:
             return dataset
         return replace(dataset, test=labels_for(task, dataset, dataset.test), classes=task.classes)
 
-    return read if name is None else read()
+    return read
 
 
 def check_replaceable(path: Path) -> None:
-    """Before any work: whether the page can be written, and takes nothing but an older page's place."""
+    """Whether the page can be written, and replaces nothing but an earlier report."""
     check(path.suffix.lower() in (".html", ".htm"), "--out", str(path), "a file that ends in .html")
     if path.exists():
         ours = path.is_file() and f'name="generator" content="{GENERATOR}"' in _opening(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +23,7 @@ _DATA = "Held-out rows for sets and abstention, by name or path. \\[the test row
 
 
 class Runtime(StrEnum):
-    """What computes."""
+    """What computes the members' outputs."""
 
     torch = "torch"
     onnx = "onnx"
@@ -39,14 +38,15 @@ def command(
     data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
     coverage: Annotated[float, typer.Option(help="Of the prediction sets.")] = 0.9,
-    risk: Annotated[float, typer.Option(help="The share of wrong answers that is tolerated; abstains beyond.")] = 0.05,
+    risk: Annotated[float, typer.Option(help="The share of wrong answers that is tolerated.")] = 0.05,
     most_rows: Annotated[int, typer.Option(help="Rows of a request.")] = 1024,
     most_bytes: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 * 2**20,
     seconds: Annotated[float, typer.Option(help="To the answer, at most.")] = 10.0,
+    rate: Annotated[float | None, typer.Option(help="Requests a second from one address. \\[unlimited]")] = None,
 ) -> None:
     """Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.
 
-    Concurrent requests are answered together. SIGTERM finishes what was asked, then ends.
+    Concurrent requests are computed together. SIGTERM: answers the requests it has, then exits with 0.
 
     [bold]Examples[/bold]
 
@@ -54,23 +54,29 @@ def command(
         curl localhost:8713/predict -H 'Content-Type: image/png' --data-binary @photo.png
         MIXUPMP_TOKEN=... mixupmp serve runs/first --host 0.0.0.0 --runtime onnx
     """
-    from mixupmp.web.serve import Limits, model_of, serve_model
-    from mixupmp.web.serve.guard import check_exposure
+    from mixupmp.web.security import check_exposure
+    from mixupmp.web.serve import Limits, serve_model, served_model
 
-    check_exposure(host, token)
-    limits = replace(Limits(), rows=most_rows, body=most_bytes, seconds=seconds, waiting=max(4096, most_rows))
+    check_exposure(host, token, rate)
+    limits = Limits(
+        rows=most_rows,
+        waiting=max(Limits.waiting, most_rows),
+        body=most_bytes,
+        bodies=max(Limits.bodies, most_bytes),
+        seconds=seconds,
+    )
     torch.set_num_threads(1)
     posterior = load(run)
     held_out = _held_out(run, posterior, data, data_root)
-    remark(f"making {run} ready")
+    remark(f"preparing {run}")
     title = run.absolute().name
-    model = model_of(posterior, held_out, runtime=runtime.value, coverage=coverage, risk=risk, title=title)
-    remark(f"promise: {model.promise.describe()['guarantee']}")
-    serve_model(model, host=host, port=port, token=token, limits=limits, ready=_say)
+    model = served_model(posterior, held_out, runtime=runtime.value, coverage=coverage, risk=risk, title=title)
+    remark(f"guarantee: {model.rule.guarantee().guarantee}")
+    serve_model(model, host=host, port=port, token=token, limits=limits, rate=rate, ready=_print_address)
 
 
 def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | None) -> Rows | None:
-    """The rows that sets and abstention rest on. A run whose data is not here is served without a guarantee."""
+    """The rows that sets and abstention rest on; without the run's data, it is served without a guarantee."""
     try:
         dataset = load_data(data_of_run(run, name, root))
         return labels_for(posterior.task, dataset, dataset.test)
@@ -81,5 +87,5 @@ def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | Non
         return None
 
 
-def _say(address: str) -> None:
+def _print_address(address: str) -> None:
     remark(f"Serving at {address}   (its API: {address}docs)")

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from report.answers import two_subjects  # the made-up runs of the report's own tests
+from report.answers import two_runs  # the made-up runs of the report's own tests
 
 from mixupmp.web.report import write_report
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = write_report(two_subjects(rows=10_000), tmp_path_factory.mktemp("report") / "report.html")
+    path = write_report(two_runs(rows=10_000), tmp_path_factory.mktemp("report") / "report.html")
     return path.as_uri()
 
 
@@ -71,11 +72,36 @@ def test_the_threshold_says_what_abstaining_buys(visit: Callable[..., Any], repo
 
 def test_a_table_sorts_by_a_press_on_its_head(visit: Callable[..., Any], report: str) -> None:
     page = visit(report).page
-    table = page.locator("details[open] table[data-sortable]")
-    table.get_by_role("button", name="Found %").click()
+    table = page.locator("details.run-part[open] table[data-sortable]")
+    table.get_by_role("button", name="Recall %").click()
     found = [float(text) for text in table.locator("tbody tr td:nth-child(4)").all_inner_texts()]
     assert found == sorted(found, reverse=True)
-    assert table.locator("th[aria-sort=descending]").inner_text().startswith("Found %")
+    assert table.locator("th[aria-sort=descending]").inner_text().startswith("Recall %")
+
+
+def test_a_phone_folds_its_sections_and_a_link_opens_one(visit: Callable[..., Any], report: str) -> None:
+    page = visit(report, width=380).page
+    assert page.locator("details.section[open]").count() == 1
+    assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    page.locator("nav.contents a", has_text="Calibration").click()
+    assert page.locator("#calibration figure").first.is_visible()
+    wide = visit(report).page
+    assert wide.locator("details.section:not([open])").count() == 0
+
+
+def test_a_pdf_has_all_images(visit: Callable[..., Any], report: str) -> None:
+    page = visit(report, width=380).page
+    sources = page.locator("img").evaluate_all("all => all.map(one => one.src)")
+    assert len(sources) >= 24
+    assert page.pdf().count(b"/Subtype /Image") == len(set(sources))  # one that is shown twice is in the file once
+
+
+def test_a_table_can_be_downloaded(visit: Callable[..., Any], report: str) -> None:
+    page = visit(report).page
+    link = page.locator("#metrics .downloads a", has_text="CSV").first
+    assert link.get_attribute("download") == "metrics.csv"
+    text = base64.b64decode(link.get_attribute("href").partition(",")[2]).decode()
+    assert text.startswith("Run,ACC (%),ACC (%) standard error,NLL")
 
 
 def test_it_prints_with_everything_unfolded(visit: Callable[..., Any], report: str) -> None:

@@ -9,8 +9,8 @@ import torch
 from serve.live import served
 from serve.models import image_model, images, table_posterior
 
-from mixupmp.web.report.png import png
-from mixupmp.web.serve import model_of
+from mixupmp.web.png import png
+from mixupmp.web.serve import served_model
 from mixupmp.web.serve.app import create_app
 
 DROP = """(pad, content) => {
@@ -86,7 +86,7 @@ def test_what_is_no_image_is_told(visit: Callable[..., Any], address: str) -> No
 
 
 def test_a_model_of_tables_takes_a_row_of_numbers(visit: Callable[..., Any]) -> None:
-    with served(create_app(model_of(table_posterior()))) as where:
+    with served(create_app(served_model(table_posterior()))) as where:
         page = visit(where).page
         page.get_by_label("A row of numbers").fill("1, 2, 3, 4, 5")
         page.get_by_role("button", name="Predict").click()
@@ -99,7 +99,7 @@ def test_the_page_asks_for_the_token(visit: Callable[..., Any]) -> None:
     app = create_app(image_model(), token=secret, host="0.0.0.0")
     with served(app) as where:
         page = visit(where).page
-        page.get_by_label("This server wants its token").fill(secret)
+        page.get_by_label("This server needs its token").fill(secret)
         page.get_by_role("button", name="Use it").click()
         page.wait_for_selector("#examples button")
         assert not page.locator("#token-form").is_visible()

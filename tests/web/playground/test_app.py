@@ -7,7 +7,7 @@ import pytest
 from serve.live import served
 
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.web.playground.app import LARGEST_BODY, Studio, create_app
+from mixupmp.web.playground.app import LARGEST_BODY, TrainingQueue, create_app
 from mixupmp.web.playground.scene import Scene
 
 from .test_live import unpacked
@@ -23,7 +23,7 @@ def client() -> Iterator[httpx.Client]:
 def test_the_page_and_its_scripts_are_there(client: httpx.Client) -> None:
     page = client.get("/")
     assert page.status_code == 200
-    assert "connect-src &#x27;self&#x27;" in page.text
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
     for name in ("playground.js", "scene.js", "stream.js", "draw.js", "colors.js"):
         script = client.get(f"/static/{name}")
         assert script.status_code == 200
@@ -65,15 +65,15 @@ def test_a_token_is_wanted_where_one_is_set() -> None:
 
 
 def test_a_third_scene_stops_the_first() -> None:
-    studio = Studio(at_once=2)
+    queue = TrainingQueue(at_once=2)
     scene = Scene(members=1, steps=20_000, points=TWO_HEAPS)
-    running = [studio.train(scene) for _ in range(3)]
+    running = [queue.train(scene) for _ in range(3)]
     for stream in running:
         next(stream)
     with pytest.raises(StopIteration):
         next(running[0])
-    assert len(studio.active) == 2
+    assert len(queue.active) == 2
     for stream in running[1:]:
         assert next(unpacked(next(stream)))[0]["step"] > 0
         stream.close()  # type: ignore[attr-defined]
-    assert not studio.active
+    assert not queue.active

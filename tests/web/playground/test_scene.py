@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from math import inf
 
 import pytest
@@ -30,9 +31,9 @@ def test_the_snippet_fits_the_members_that_the_page_shows(predictive: str, point
 
 def test_a_scene_from_json_is_the_same_scene() -> None:
     told = {"predictive": "dp-mp-perturbed", "ratio": "inf", "variance": 2, "points": [list(p) for p in TWO_HEAPS]}
-    scene = Scene.from_json(told)
+    scene = Scene.from_json(json.dumps(told).encode())
     assert scene == Scene("dp-mp-perturbed", inf, variance=2, points=TWO_HEAPS)
-    assert Scene.from_json({}) == Scene()
+    assert Scene.from_json(b"{}") == Scene()
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,9 @@ def test_a_scene_from_json_is_the_same_scene() -> None:
 )  # fmt: skip
 def test_what_a_page_must_not_ask_for_is_named(told: object, named: str) -> None:
     with pytest.raises(MixupMPError, match=named):
-        Scene.from_json(told)
+        Scene.from_json(json.dumps(told).encode())
 
 
 def test_one_class_leaves_nothing_to_learn() -> None:
     with pytest.raises(BadData, match="second one"):
-        Scene(points=((0, 0, 1), (1, 1, 1)))
+        Scene(points=((0, 0, 1), (1, 1, 1))).plan()

@@ -9,9 +9,9 @@ from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Summary
 from mixupmp.core.rows import Dataset, Rows
-from mixupmp.web.report import Evaluation, Subject
+from mixupmp.web.report import EvaluatedRun, Evaluation
+from mixupmp.web.report.evaluated_run import method_title
 from mixupmp.web.report.evaluation import most_telling
-from mixupmp.web.report.subject import title_of
 
 
 def picture_dataset(rows: int = 60, classes: tuple[str, ...] = ("cat", "dog", "<i>&")) -> Dataset:
@@ -30,9 +30,9 @@ def answers(rows: int, classes: int, members: int, seed: int = 0) -> tuple[Tenso
     return logits.softmax(-1), labels
 
 
-def subject(
+def made_up_run(
     method: Method | None = None, rows: int = 300, members: int = 4, seed: int = 0, title: str | None = None
-) -> Subject:
+) -> EvaluatedRun:
     """A run that was never trained, with random answers."""
     dataset = picture_dataset()
     plan = plan_for(dataset, method or deep_ensemble(members), "mlp", Recipe(epochs=3))
@@ -41,10 +41,10 @@ def subject(
     inputs = torch.randint(0, 256, (len(shown), 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
     evaluation = Evaluation("made-up", dataset.classes, probabilities, labels, shown, inputs, "the same rows")
     history = [{"member": 0, "epoch": e, "loss": 1 / e, "learning_rate": 0.1, "seconds": 0.1} for e in (1, 2, 3)]
-    stories = tuple(Summary(m, 3, 3, 0.1, 1.0, None, history) for m in range(members))
+    summaries = tuple(Summary(m, 3, 3, 0.1, 1.0, None, history) for m in range(members))
     description = plan.describe()
-    return Subject(title or title_of(description), description, evaluation, stories)
+    return EvaluatedRun(title or method_title(description), description, evaluation, summaries)
 
 
-def two_subjects(rows: int = 300) -> list[Subject]:
-    return [subject(rows=rows), subject(mixup_mp(1.0, 2.0), rows=rows, seed=0, title=None)]
+def two_runs(rows: int = 300) -> list[EvaluatedRun]:
+    return [made_up_run(rows=rows), made_up_run(mixup_mp(1.0, 2.0), rows=rows, seed=0, title=None)]

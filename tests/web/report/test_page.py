@@ -11,11 +11,11 @@ import torch
 from mixupmp import Recipe, deep_ensemble, mc_dropout, mixup_ensemble, mixup_mp, plan_for
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.methods import Method
-from mixupmp.web.report import Evaluation, ShiftPoint, Subject, render_report, write_report
-from mixupmp.web.report.png import png
+from mixupmp.web.png import png
+from mixupmp.web.report import EvaluatedRun, Evaluation, ShiftPoint, render_report, write_report
 from mixupmp.web.report.recipe_text import snippet
 
-from .answers import picture_dataset, subject, two_subjects
+from .answers import made_up_run, picture_dataset, two_runs
 
 
 class Outline(HTMLParser):
@@ -44,7 +44,7 @@ class Outline(HTMLParser):
 
 
 def test_everything_is_in_the_file_and_every_picture_has_words() -> None:
-    page = render_report(two_subjects())
+    page = render_report(two_runs())
     outline = Outline(page)
     for tag, attribute in (("img", "src"), ("link", "href"), ("script", "src")):
         assert all((given.get(attribute) or "data:").startswith("data:") for given in outline.all(tag))
@@ -53,14 +53,16 @@ def test_everything_is_in_the_file_and_every_picture_has_words() -> None:
     assert all(given["role"] == "img" and len(given["aria-label"] or "") > 20 for given in charts)
     assert all(given.get("alt") for given in outline.all("img"))
     targets = {given["id"] for _, given in outline.elements if "id" in given}
-    assert {given["href"] for given in outline.all("a")} <= {f"#{name}" for name in targets}
+    links = {given["href"] or "" for given in outline.all("a") if "download" not in given}
+    assert links <= {f"#{name}" for name in targets}
+    assert all((given["href"] or "").startswith("data:") for given in outline.all("a") if "download" in given)
 
 
 def test_class_names_are_text_and_never_markup() -> None:
-    page = render_report(two_subjects())
+    page = render_report(two_runs())
     assert "<i>" not in page  # the class is called <i>&
     assert "&lt;i&gt;&amp;" in page
-    hostile = subject(title="</script><script>alert(1)</script>")
+    hostile = made_up_run(title="</script><script>alert(1)</script>")
     assert "<script>alert" not in render_report([hostile])
 
 
@@ -69,7 +71,7 @@ def test_it_says_in_words_what_the_numbers_are() -> None:
     labels = torch.tensor([0] * 84 + [1] * 16)
     shown = torch.empty(0, dtype=torch.int64)
     evaluation = Evaluation("coins", ("heads", "tails"), members, labels, shown, torch.empty(0), "rows")
-    plain = Subject("Toss", subject().description, evaluation)
+    plain = EvaluatedRun("Toss", made_up_run().description, evaluation)
     page = render_report([plain])
     assert "When it says 90%, it is right 84% of the time" in page
     assert "is over-confident" in page
@@ -92,41 +94,41 @@ def test_the_snippet_makes_the_same_plan(method: Method) -> None:
 
 
 def test_runs_of_one_name_are_told_apart() -> None:
-    page = render_report([subject(), subject(seed=3)])
+    page = render_report([made_up_run(), made_up_run(seed=3)])
     assert "Deep ensemble (1)" in page
     assert "Deep ensemble (2)" in page
 
 
 def test_shift_curves_start_from_the_clean_test_set() -> None:
-    plain = subject()
+    plain = made_up_run()
     scores = {"acc": 0.5, "nll": 1.25, "ece": 0.25}
     points = tuple(ShiftPoint("fog", severity, scores) for severity in (1, 2))
     old = plain.evaluation
     shifted = Evaluation(
         old.dataset, old.classes, old.members, old.labels, old.shown, old.inputs, old.fingerprint, points
     )
-    page = render_report([Subject(plain.title, plain.description, shifted)])
+    page = render_report([EvaluatedRun(plain.title, plain.description, shifted)])
     assert "NLL by severity" in page
     assert "At severity 2" in page
     assert 'id="shift"' not in render_report([plain])
 
 
 def test_other_test_rows_are_not_paired() -> None:
-    first, second = two_subjects()
+    first, second = two_runs()
     other = Evaluation(**{**second.evaluation.__dict__, "fingerprint": "others"})
-    page = render_report([first, Subject(second.title, second.description, other)])
+    page = render_report([first, EvaluatedRun(second.title, second.description, other)])
     assert "cannot be paired" in page
     assert "Difference from" not in page
 
 
 def test_a_missing_member_is_said() -> None:
-    plain = subject()
-    page = render_report([Subject(plain.title, plain.description, plain.evaluation, members="3 of 4")])
+    plain = made_up_run()
+    page = render_report([EvaluatedRun(plain.title, plain.description, plain.evaluation, members="3 of 4")])
     assert "Only 3 of 4 networks are left" in page
 
 
 def test_a_posterior_with_no_story_can_be_reported() -> None:
-    bare = Subject("Mine", {"method": {"name": "A posterior"}}, subject().evaluation)
+    bare = EvaluatedRun("Mine", {"method": {"name": "A posterior"}}, made_up_run().evaluation)
     assert "Mine" in render_report([bare])
 
 
@@ -134,17 +136,17 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="at least one run"):
         render_report([])
     with pytest.raises(InvalidArgument, match=r"\.html"):
-        write_report([subject()], tmp_path / "report.pdf")
-    odd = subject()
+        write_report([made_up_run()], tmp_path / "report.pdf")
+    odd = made_up_run()
     fewer = Evaluation(**{**odd.evaluation.__dict__, "classes": ("a", "b", "c")})
     with pytest.raises(BadData, match="different classes"):
-        render_report([odd, Subject("x", odd.description, fewer)])
+        render_report([odd, EvaluatedRun("x", odd.description, fewer)])
 
 
 def test_ten_thousand_rows_make_a_small_page_soon(tmp_path: Path) -> None:
-    subjects = two_subjects(rows=10_000)
+    runs = two_runs(rows=10_000)
     started = time.perf_counter()
-    path = write_report(subjects, tmp_path / "deep" / "report.html")
+    path = write_report(runs, tmp_path / "deep" / "report.html")
     assert time.perf_counter() - started < 10
     assert path.stat().st_size < 1_000_000
 
@@ -165,7 +167,7 @@ def test_png_holds_the_pixels() -> None:
 
 
 def test_every_chart_keeps_its_marks_inside() -> None:
-    page = render_report(two_subjects())
+    page = render_report(two_runs())
     for chart in re.findall(r'<svg viewBox="0 0 380 (\d+)"(.*?)</svg>', page, flags=re.S):
         height = float(chart[0])
         for x, y in re.findall(r'c?x="(-?[\d.]+)" c?y="(-?[\d.]+)"', chart[1]):
@@ -174,15 +176,15 @@ def test_every_chart_keeps_its_marks_inside() -> None:
 
 
 def test_runs_of_several_seeds_are_summed_up() -> None:
-    runs = [subject(seed=seed) for seed in (0, 1, 2)]
+    runs = [made_up_run(seed=seed) for seed in (0, 1, 2)]
     for seed, run in enumerate(runs):
         run.description["seed"] = seed
-    page = render_report([*runs, subject(mixup_mp(1.0))])
+    page = render_report([*runs, made_up_run(mixup_mp(1.0))])
     assert "Deep ensemble, 3 seeds" in page
     assert "MixupMP r=1 α=2, 1" not in page
-    accuracies = [100 * run.measures.value("acc") for run in runs]
+    accuracies = [100 * run.metrics.value("acc") for run in runs]
     assert f"{sum(accuracies) / 3:.2f} <small>± " in page
-    assert "Mean over seeds" not in render_report(two_subjects())
+    assert "Mean over seeds" not in render_report(two_runs())
 
 
 @pytest.mark.parametrize(
@@ -193,4 +195,4 @@ def test_runs_of_several_seeds_are_summed_up() -> None:
     ],
 )  # fmt: skip
 def test_a_method_has_its_own_color(method: Method, members: int, color: str) -> None:
-    assert subject(method, members=members).color == f"var(--{color})"
+    assert made_up_run(method, members=members).color == color

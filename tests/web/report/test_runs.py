@@ -32,8 +32,8 @@ def run(tmp_path: Path) -> tuple[Path, Posterior, Dataset]:
     return folder, fit(plan, engine="inline", run=folder), dataset
 
 
-def never(reason: str) -> Callable[[], Dataset]:
-    def fail() -> Dataset:
+def never(reason: str) -> Callable[[Posterior], Dataset]:
+    def fail(_: Posterior) -> Dataset:
         raise AssertionError(reason)
 
     return fail

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from mixupmp.web.report.png import png
+from mixupmp.web.png import png
 
 from .models import images
 

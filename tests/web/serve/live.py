@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mixupmp.web.serve.running import address, bound, server_of
+from mixupmp.web.running import Server, address_of, bound_socket
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, **limits: Any) -> Iterator[str]:
     """The app's address while it runs."""
-    listener = bound("127.0.0.1", 0)
+    listener = bound_socket("127.0.0.1", 0)
     up = threading.Event()
-    server = server_of(app, up.set, drain=2)
+    server = Server(app, up.set, drain=2, **limits)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     assert up.wait(60), "the server did not start"
     try:
-        yield address(listener)
+        yield address_of(listener)
     finally:
         server.should_exit = True
         thread.join(20)

@@ -8,7 +8,7 @@ from torch import nn
 from mixupmp import Categorical, Rows, Standardize, Task
 from mixupmp.core.posterior import EnsemblePosterior
 from mixupmp.networks import CNN, MLP
-from mixupmp.web.serve import Model, model_of
+from mixupmp.web.serve import ServedModel, served_model
 
 IMAGE = (1, 8, 8)
 
@@ -32,9 +32,9 @@ def images(count: int, seed: int = 0, channels: int = 1) -> torch.Tensor:
     return torch.randint(0, 256, (count, channels, 8, 8), generator=draws, dtype=torch.uint8)
 
 
-def image_model(held_out: bool = True) -> Model:
+def image_model(held_out: bool = True) -> ServedModel:
     """A model whose labels are its own answers, so that it has nothing to abstain from."""
     posterior = image_posterior()
     inputs = images(200)
     rows = Rows(inputs, posterior.probabilities(inputs).argmax(1))
-    return model_of(posterior, rows if held_out else None, title="kinds")
+    return served_model(posterior, rows if held_out else None, title="kinds")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.web.report.png import png
+from mixupmp.web.png import png
 from mixupmp.web.serve import Limits
 from mixupmp.web.serve.app import create_app
 
@@ -104,7 +104,7 @@ def test_it_tells_what_it_is_and_counts_what_it_does(client: httpx.Client) -> No
     assert about["input_shape"] == [1, 8, 8]
     assert about["members"] == 3
     assert about["limits"]["rows"] == 50
-    assert "90%" in about["promise"]["guarantee"]
+    assert "90%" in about["decisions"]["guarantee"]
     client.post("/predict", json={"inputs": images(2).tolist()})
     counted = client.get("/metrics").text
     assert 'mixupmp_requests_total{status="200"}' in counted

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from fastapi import HTTPException
 from torch import Tensor
 
 from mixupmp.web.serve.batching import Batcher
-from mixupmp.web.serve.limits import Limits, Refused
+from mixupmp.web.serve.schemas import Limits
 
 
 def echo(inputs: Tensor) -> list[str | None]:
@@ -18,7 +19,7 @@ def echo(inputs: Tensor) -> list[str | None]:
 
 
 def run(
-    scenario: Callable[[Batcher], Any], answer: Callable[[Tensor], Any] = echo, limits: Limits | None = None
+    scenario: Callable[[Batcher[str | None]], Any], answer: Callable[[Tensor], Any] = echo, limits: Limits | None = None
 ) -> Any:
     sizes: list[int] = []
 
@@ -39,7 +40,7 @@ def rows(value: float, count: int = 1, dtype: torch.dtype = torch.float32) -> Te
 
 def test_everyone_gets_their_own_answers_and_crowds_share_batches() -> None:
     async def crowd(batcher: Batcher) -> list[Any]:
-        return await asyncio.gather(*(batcher.answers(rows(k, 1 + k % 3)) for k in range(60)))
+        return await asyncio.gather(*(batcher.results(rows(k, 1 + k % 3)) for k in range(60)))
 
     answers, sizes, batcher = run(crowd, limits=Limits(batch=32))
     assert answers == [[str(2.0 * k)] * (1 + k % 3) for k in range(60)]
@@ -57,7 +58,7 @@ def test_types_are_not_mixed() -> None:
 
     async def both(batcher: Batcher) -> list[Any]:
         mixed = [rows(1, dtype=torch.uint8 if k % 2 else torch.float32) for k in range(6)]
-        return await asyncio.gather(*map(batcher.answers, mixed))
+        return await asyncio.gather(*map(batcher.results, mixed))
 
     answers, _, _ = run(both, noting)
     assert answers == [["2.0"]] * 6
@@ -72,14 +73,14 @@ def test_a_full_waiting_room_and_a_late_answer_are_told_as_busy() -> None:
         return echo(inputs)
 
     async def crowd(batcher: Batcher) -> list[Any]:
-        answers = asyncio.gather(*(batcher.answers(rows(k)) for k in range(30)), return_exceptions=True)
+        answers = asyncio.gather(*(batcher.results(rows(k)) for k in range(30)), return_exceptions=True)
         found = await answers
         gate.set()
         return found
 
     limits = Limits(rows=8, waiting=20, seconds=0.2)
     found, _, batcher = run(crowd, slow, limits)
-    assert all(isinstance(one, Refused) and one.status == 503 for one in found)
+    assert all(isinstance(one, HTTPException) and one.status_code == 503 for one in found)
     assert sum("waiting already" in str(one) for one in found) == 10
     assert batcher.rows == 0
 
@@ -92,18 +93,18 @@ def test_one_failure_does_not_end_the_work() -> None:
 
     async def scenario(batcher: Batcher) -> Any:
         with pytest.raises(RuntimeError):
-            await batcher.answers(rows(9))
-        return await batcher.answers(rows(1))
+            await batcher.results(rows(9))
+        return await batcher.results(rows(1))
 
     assert run(scenario, touchy)[0] == ["2.0"]
 
 
 def test_those_who_left_are_not_computed() -> None:
     async def scenario(batcher: Batcher) -> Any:
-        gone = asyncio.create_task(batcher.answers(rows(1)))
+        gone = asyncio.create_task(batcher.results(rows(1)))
         await asyncio.sleep(0)
         gone.cancel()
-        return await batcher.answers(rows(2))
+        return await batcher.results(rows(2))
 
     answers, sizes, batcher = run(scenario)
     assert answers == ["4.0"]

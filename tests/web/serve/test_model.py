@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
 from mixupmp import Rows
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.metrics import mutual_information, predictive_entropy
-from mixupmp.web.serve import model_of
-from mixupmp.web.serve.model import Promise, promise_from
+from mixupmp.web.serve import served_model
+from mixupmp.web.serve.model import DecisionRule, fit_decision_rule
 
 from .models import image_model, image_posterior, images, table_posterior
 
@@ -18,9 +16,9 @@ def test_answers_are_the_posteriors() -> None:
     model = image_model()
     inputs = images(5, seed=9)
     members = model.posterior.member_probabilities(inputs)
-    for row, text in enumerate(model.answers(inputs)):
-        assert text is not None
-        told = json.loads(text)
+    for row, prediction in enumerate(model.predict(inputs)):
+        assert prediction is not None
+        told = prediction.model_dump()
         assert torch.allclose(torch.tensor(told["members"]), members[:, row], atol=1e-7)
         assert torch.allclose(torch.tensor(told["probabilities"]), members.mean(0)[row], atol=1e-7)
         assert told["entropy"] == pytest.approx(float(predictive_entropy(members)[row]), abs=1e-6)
@@ -30,8 +28,8 @@ def test_answers_are_the_posteriors() -> None:
 
 
 def test_rows_too_large_for_the_network_have_no_answer() -> None:
-    model = model_of(table_posterior())
-    answers = model.answers(torch.tensor([[1.0] * 5, [3e38] * 5]))
+    model = served_model(table_posterior())
+    answers = model.predict(torch.tensor([[1.0] * 5, [3e38] * 5]))
     assert answers[0] is not None
     assert answers[1] is None
 
@@ -45,32 +43,32 @@ def test_held_out_rows_give_the_sets_their_coverage() -> None:
     def members(inputs: torch.Tensor) -> torch.Tensor:
         return inputs.softmax(-1)[None]
 
-    promise = promise_from(members, Rows(logits[:2000], labels[:2000]), 0.9, 0.3)
-    sets = promise.sets(logits[2000:].softmax(-1))
+    rule = fit_decision_rule(members, Rows(logits[:2000], labels[:2000]), 0.9, 0.3)
+    sets = rule.sets(logits[2000:].softmax(-1))
     covered = float(sets.gather(1, labels[2000:, None]).double().mean())
     assert 0.87 < covered < 0.93
-    accepted = promise.accepts(logits[2000:].softmax(-1))
+    accepted = rule.accepts(logits[2000:].softmax(-1))
     wrong = logits[2000:].argmax(1) != labels[2000:]
     assert accepted.any()
     assert float(wrong[accepted].double().mean()) < 0.35
-    assert "90%" in promise.describe()["guarantee"]
+    assert "90%" in rule.guarantee().guarantee
     assert answers
 
 
-def test_without_held_out_rows_nothing_is_promised() -> None:
-    promise = Promise(0.8, 0.1)
+def test_without_held_out_rows_nothing_is_guaranteed() -> None:
+    rule = DecisionRule(0.8, 0.1)
     probabilities = torch.tensor([[0.5, 0.31, 0.19], [0.95, 0.03, 0.02]])
-    assert promise.sets(probabilities).tolist() == [[True, True, False], [True, False, False]]
-    assert promise.accepts(probabilities).tolist() == [False, True]
-    assert promise.describe()["guarantee"].startswith("none")
+    assert rule.sets(probabilities).tolist() == [[True, True, False], [True, False, False]]
+    assert rule.accepts(probabilities).tolist() == [False, True]
+    assert rule.guarantee().guarantee.startswith("none")
 
 
 def test_too_few_rows_give_whole_sets_and_say_so() -> None:
     posterior = image_posterior()
     inputs = images(5)
-    model = model_of(posterior, Rows(inputs, torch.tensor([0, 1, 2, 3, 0])), coverage=0.99)
-    assert model.promise.sets(torch.full((2, 4), 0.25)).all()
-    assert "too few" in model.promise.describe()["guarantee"]
+    model = served_model(posterior, Rows(inputs, torch.tensor([0, 1, 2, 3, 0])), coverage=0.99)
+    assert model.rule.sets(torch.full((2, 4), 0.25)).all()
+    assert "too few" in model.rule.guarantee().guarantee
 
 
 def test_onnx_gives_the_same_answers() -> None:
@@ -78,11 +76,11 @@ def test_onnx_gives_the_same_answers() -> None:
     pytest.importorskip("onnxscript")
     posterior = image_posterior()
     inputs = images(6)
-    ours, theirs = (model_of(posterior, runtime=runtime).members(inputs) for runtime in ("torch", "onnx"))
+    ours, theirs = (served_model(posterior, runtime=runtime).members(inputs) for runtime in ("torch", "onnx"))
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 
 def test_bad_arguments_are_named() -> None:
     for given in ({"coverage": 1.0}, {"risk": 0.0}, {"runtime": "tpu"}):
         with pytest.raises(InvalidArgument, match=next(iter(given))):
-            model_of(table_posterior(), **given)  # type: ignore[arg-type]
+            served_model(table_posterior(), **given)  # type: ignore[arg-type]

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from mixupmp.core.errors import MissingExtra, MixupMPError
-from mixupmp.web.pages import asset
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, StreamingResponse
+
+from mixupmp.core.errors import MixupMPError
+from mixupmp.web.pages import content_security_policy, render
 from mixupmp.web.playground.live import frames
-from mixupmp.web.playground.page import page
 from mixupmp.web.playground.scene import Scene
-from mixupmp.web.serve.guard import Guard, check_exposure, is_loopback
+from mixupmp.web.running import Server, add_scripts, address_of, bound_socket
+from mixupmp.web.security import BodyLimit, Guard, check_exposure, is_loopback
 
-try:
-    from fastapi import FastAPI, Request
-    from fastapi.concurrency import run_in_threadpool
-    from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
-except ImportError as error:
-    raise MissingExtra("fastapi", "serve", "The playground") from error
-
-SCRIPTS = {
-    "colors.js": "mixupmp.web.pages",
-    "playground.js": "mixupmp.web.playground",
-    "scene.js": "mixupmp.web.playground",
-    "stream.js": "mixupmp.web.playground",
-    "draw.js": "mixupmp.web.playground",
-}
+SCRIPTS = ("colors.js", "playground.js", "scene.js", "stream.js", "draw.js")
 LARGEST_BODY = 256 * 1024
-AT_ONCE = 2  # scenes that train at the same time; a new one beyond stops the oldest
+TRAINED_AT_ONCE = 2  # one more stops the oldest
 
 
-class Studio:
-    """The scenes in training. A page that asks for a new one has lost interest in the old."""
+class TrainingQueue:
+    """The scenes in training. A page that asks for a new one does not watch the old one any more."""
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
+    def __init__(self, at_once: int = TRAINED_AT_ONCE) -> None:
         self.at_once = at_once
         self.active: deque[threading.Event] = deque()
         self.lock = threading.Lock()
@@ -61,45 +50,51 @@ class Studio:
                 stop.set()
 
 
-def create_app(token: str | None = None, host: str = "127.0.0.1") -> Any:
+def create_app(token: str | None = None, host: str = "127.0.0.1") -> FastAPI:
     """The playground as an ASGI app."""
     check_exposure(host, token)
-    studio = Studio()
+    queue = TrainingQueue()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # The first fit in a process imports much of torch: done here, it does not hold up the first picture.
+        # The first fit in a process imports much of torch: done here, it does not delay the first picture.
         await run_in_threadpool(lambda: list(frames(Scene(steps=1, members=2))))
         yield
-        studio.close()
+        queue.close()
 
     app = FastAPI(title="mixupmp playground", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_middleware(Guard, token=token, any_host=not is_loopback(host))
-    app.add_api_route("/", lambda: HTMLResponse(page()), methods=["GET"], response_class=HTMLResponse)
-    app.add_api_route("/healthz", lambda: {"status": "ok"}, methods=["GET"])
-    app.add_api_route("/static/{name}", _script, methods=["GET"], response_class=Response)
-    app.add_api_route("/train", _trainer(studio), methods=["POST"], response_class=StreamingResponse)
+    app.add_middleware(BodyLimit, each=LARGEST_BODY, together=16 * LARGEST_BODY)
+    policy = content_security_policy(served=True)
+    app.add_middleware(Guard, policy=policy, token=token, any_host=not is_loopback(host))
+    add_scripts(app, SCRIPTS)
+
+    @app.get("/")
+    async def page() -> HTMLResponse:
+        return HTMLResponse(render("playground.html.j2"))
+
+    @app.get("/healthz")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.post("/train")
+    async def train(request: Request) -> StreamingResponse:
+        try:
+            scene = Scene.from_json(await request.body())
+            scene.plan()
+        except MixupMPError as error:
+            raise HTTPException(422, str(error)) from None
+        return StreamingResponse(queue.train(scene), media_type="application/octet-stream")
+
     return app
 
 
-def _script(name: str) -> Response:
-    if name not in SCRIPTS:
-        return JSONResponse({"detail": "There is no such script."}, 404)
-    return Response(asset(name, SCRIPTS[name]), media_type="text/javascript")
-
-
-def _trainer(studio: Studio) -> Callable[[Request], Any]:
-    async def train(request: Request) -> Response:
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > LARGEST_BODY:
-                return JSONResponse({"detail": f"A scene may have at most {LARGEST_BODY} bytes."}, 413)
-        try:
-            scene = Scene.from_json(json.loads(body))
-            scene.plan()
-        except (MixupMPError, ValueError, RecursionError) as error:
-            return JSONResponse({"detail": str(error)}, 422)
-        return StreamingResponse(studio.train(scene), media_type="application/octet-stream")
-
-    return train
+def serve_playground(
+    host: str = "127.0.0.1",
+    port: int = 8712,
+    token: str | None = None,
+    ready: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve the playground until it is stopped; `ready` is called with its address."""
+    app = create_app(token, host)
+    listener = bound_socket(host, port)
+    Server(app, lambda: ready(address_of(listener)), drain=2).run(sockets=[listener])

@@ -1,90 +1,87 @@
-"""The test rows worth looking at, as pictures, with each member's vote."""
+"""The test rows worth looking at, each with its members' votes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from mixupmp.web.pages.markup import Markup, element
+from mixupmp.web.png import data_uri, is_picture
+from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.evaluation import confidently_wrong, most_uncertain
-from mixupmp.web.report.png import data_uri, is_picture
-from mixupmp.web.report.reading import percentage
-from mixupmp.web.report.subject import Subject
+from mixupmp.web.report.findings import percentage
 
 SHOWN = 12
-CHIPS = 10  # up to so many members each has a chip of its own; beyond, votes are counted
+MOST_VOTES = 10  # members with a vote each; the votes of more are counted
 FEATURES = 6
 
 
-def galleries(subject: Subject) -> Markup:
-    """The most uncertain rows, and the most confidently wrong ones."""
-    evaluation = subject.evaluation
+@dataclass(frozen=True)
+class Vote:
+    """What a member predicts, or how many members predict a class."""
+
+    text: str
+    correct: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """A test row: its image or first features, the prediction, the label and the members' votes."""
+
+    row: int
+    image: str  # a data URI
+    features: str
+    predicted: str
+    confidence: str
+    label: str
+    votes: Sequence[Vote]
+
+
+def galleries(run: EvaluatedRun) -> list[tuple[str, list[GalleryRow]]]:
+    """The most confident mistakes and the most uncertain rows, with their headings."""
+    evaluation = run.evaluation
     wrong = confidently_wrong(evaluation.members, evaluation.labels, SHOWN).tolist()
-    unsure = most_uncertain(evaluation.members, SHOWN).tolist()
-    bold = _gallery(subject, wrong) if wrong else element("p", {}, "It is wrong on none of the test rows.")
-    return element(
-        "div",
-        {},
-        element("h3", {"class": "part"}, "Wrong, and most confident about it"),
-        bold,
-        element("h3", {"class": "part"}, "Most uncertain"),
-        _gallery(subject, unsure),
-    )
+    uncertain = most_uncertain(evaluation.members, SHOWN).tolist()
+    return [
+        ("Wrong, and most confident about it", [_row(run, row) for row in wrong]),
+        ("Most uncertain", [_row(run, row) for row in uncertain]),
+    ]
 
 
-def _gallery(subject: Subject, rows: Sequence[int]) -> Markup:
-    return element("ul", {"class": "gallery"}, [element("li", {}, _row(subject, row)) for row in rows])
-
-
-def _row(subject: Subject, row: int) -> Markup:
-    evaluation = subject.evaluation
+def _row(run: EvaluatedRun, row: int) -> GalleryRow:
+    evaluation = run.evaluation
     mean = evaluation.probabilities[row]
     predicted, label = int(mean.argmax()), int(evaluation.labels[row])
-    name, truth = evaluation.classes[predicted], evaluation.classes[label]
-    verdict = element(
-        "p",
-        {"class": "answer"},
-        element("span", {"class": "good" if predicted == label else "bad"}, "✓ " if predicted == label else "✗ "),
-        "says ",
-        element("b", {}, name),
-        f" ({percentage(float(mean[predicted]))})",
-        "" if predicted == label else ", is ",
-        "" if predicted == label else element("b", {}, truth),
+    inputs = evaluation.input_of(row)
+    image = features = ""
+    if inputs is not None and is_picture(inputs):
+        image = data_uri(inputs)
+    elif inputs is not None:
+        values = [f"{float(value):.3g}" for value in inputs.flatten()[:FEATURES]]
+        features = f"({', '.join(values)}{', …' if inputs.numel() > FEATURES else ''})"
+    return GalleryRow(
+        row,
+        image,
+        features,
+        evaluation.classes[predicted],
+        percentage(float(mean[predicted])),
+        evaluation.classes[label],
+        _votes(evaluation.members[:, row], evaluation.classes, label),
     )
-    picture = _picture(evaluation.input_of(row), f"Test row {row}, labeled {truth}")
-    votes = _votes(evaluation.members[:, row], evaluation.classes, label)
-    return element("div", {}, picture, verdict, votes, element("small", {}, f"row {row}"))
 
 
-def _picture(inputs: Tensor | None, name: str) -> Markup | None:
-    if inputs is None:
-        return None
-    if is_picture(inputs):
-        return element("img", {"src": data_uri(inputs), "alt": name, "width": 96, "height": 96, "loading": "lazy"})
-    values = [f"{float(value):.3g}" for value in inputs.flatten()[:FEATURES]]
-    more = ", …" if inputs.numel() > FEATURES else ""
-    hidden = element("span", {"class": "visually-hidden"}, name)
-    return element("p", {"class": "features"}, hidden, f"({', '.join(values)}{more})")
-
-
-def _votes(members: Tensor, classes: Sequence[str], label: int) -> Markup:
-    """What each member votes for: a chip each while they are few, counts beyond."""
-    top, choice = members.max(-1)
-    if len(members) <= CHIPS:
-        chips = [
-            _chip(classes[int(k)], int(k) == label, f"member {m} says {classes[int(k)]}, {percentage(float(p))}")
-            for m, (p, k) in enumerate(zip(top, choice, strict=True))
+def _votes(members: Tensor, classes: Sequence[str], label: int) -> list[Vote]:
+    confidence, choice = members.max(-1)
+    if len(members) <= MOST_VOTES:
+        pairs = zip(confidence.tolist(), choice.tolist(), strict=True)
+        return [
+            Vote(classes[k], k == label, f"member {m} says {classes[k]}, {percentage(share)}")
+            for m, (share, k) in enumerate(pairs)
         ]
-        return element("ul", {"class": "votes", "aria-label": "Members' votes"}, chips)
-    counted = Counter(choice.tolist()).most_common(4)
-    chips = [
-        _chip(f"{count} × {classes[k]}", k == label, f"{count} of {len(members)} members say {classes[k]}")
-        for k, count in counted
+    return [
+        Vote(f"{count} × {classes[k]}", k == label, f"{count} of {len(members)} members say {classes[k]}")
+        for k, count in Counter(choice.tolist()).most_common(4)
     ]
-    return element("ul", {"class": "votes", "aria-label": "Members' votes"}, chips)
-
-
-def _chip(words: str, right: bool, said: str) -> Markup:
-    return element("li", {"class": "chip right" if right else "chip", "title": said}, words)

@@ -1,9 +1,10 @@
-"""From a run's folder to a report's subject: its answers on the test rows are worked out once and kept beside it."""
+"""From a run's folder to an `EvaluatedRun`; its predictions on the test rows are computed once and sealed into it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from mixupmp.core.errors import BadRun
@@ -14,48 +15,66 @@ from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
 from mixupmp.store.lock import RunLocked
 from mixupmp.store.manifest import Sealed
+from mixupmp.web.report.evaluated_run import EvaluatedRun, evaluated_run, method_title
 from mixupmp.web.report.evaluation import Evaluation, evaluate, keep, kept
 from mixupmp.web.report.page import write_report
-from mixupmp.web.report.subject import Subject, subject_of, title_of
+
+Shifts = Sequence[tuple[str, int]]  # (corruption, severity)
 
 
 def read_run(
     folder: str | Path,
-    dataset: Dataset | Callable[[], Dataset],
+    dataset: Dataset | Callable[[Posterior], Dataset],
     *,
-    shifts: Sequence[tuple[str, int]] = (),
+    shifts: Shifts = (),
     title: str | None = None,
-) -> Subject:
-    """A finished run as a report's subject.
+    same_data: bool = True,
+) -> EvaluatedRun:
+    """A finished run for a report. It is loaded once, and not at all where an earlier report's predictions serve.
 
-    The evaluation that an earlier report sealed into the run is used where it is of the same members and has these
-    shifts; otherwise the run is loaded and evaluated. `dataset` may be a function, called only where it is needed.
+    Parameters
+    ----------
+    folder
+        The run's.
+    dataset
+        Its test rows, or a function that reads them for the run's posterior.
+    shifts
+        Corruptions of the test rows to evaluate too.
+    title
+        In the report; by default the method's name.
+    same_data
+        Whether `dataset`, where it is a function, reads what earlier predictions are of; else it is read and compared.
     """
     sealed = Sealed(folder)
     config = checked_config(sealed.json("config.json"), sealed.path)
-    hashes, stories = _members(sealed)
+    hashes, summaries = _members(sealed)
+    posterior = cache(lambda: load(sealed.path))
+    if callable(dataset) and not same_data:
+        dataset = dataset(posterior())
     evaluation = kept(sealed, hashes)
     if evaluation is None or not _covers(evaluation, dataset, shifts):
-        given = dataset if isinstance(dataset, Dataset) else dataset()
-        evaluation = evaluate(load(sealed.path), given, shifts)
+        evaluation = evaluate(posterior(), dataset(posterior()) if callable(dataset) else dataset, shifts)
         # A run that is signed, on a read-only disk or in use by another report can be reported too, only not changed.
         with suppress(OSError, BadRun, RunLocked), RunFolder(folder).locked():
             keep(evaluation, sealed.path, hashes)
     description = config["plan"]
-    survivors = sum(story.diverged_at is None for story in stories)
-    wanted = int(config.get("wanted", len(stories)))
-    lost = [f"member {s.member} diverged at step {s.diverged_at}" for s in stories if s.diverged_at is not None]
-    return Subject(
-        title or title_of(description), description, evaluation, tuple(stories),
-        "" if survivors == wanted else f"{survivors} of {wanted}", tuple(map(str, config.get("notes", lost))),
-        str(sealed.path.absolute()), config,
-    )  # fmt: skip
+    survivors = sum(summary.diverged_at is None for summary in summaries)
+    wanted = int(config.get("wanted", len(summaries)))
+    diverged = [f"member {s.member} diverged at step {s.diverged_at}" for s in summaries if s.diverged_at is not None]
+    return EvaluatedRun(
+        title or method_title(description),
+        description,
+        evaluation,
+        tuple(summaries),
+        "" if survivors == wanted else f"{survivors} of {wanted}",
+        tuple(map(str, config.get("notes", diverged))),
+        str(sealed.path.absolute()),
+        config,
+    )
 
 
-def keep_evaluation(
-    folder: str | Path, posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = ()
-) -> Evaluation:
-    """Evaluate a posterior that is in memory and keep the answers in its run's folder, for a report to find."""
+def keep_evaluation(folder: str | Path, posterior: Posterior, dataset: Dataset, shifts: Shifts = ()) -> Evaluation:
+    """Evaluate a posterior that is in memory and seal its predictions into its run's folder, for a report to find."""
     run = RunFolder(folder)
     evaluation = evaluate(posterior, dataset, shifts)
     with run.locked():
@@ -67,29 +86,27 @@ def report_fits(
     fits: Sequence[tuple[str, Plan, Posterior]],
     dataset: Dataset,
     path: str | Path,
-    shifts: Sequence[tuple[str, int]] = (),
+    shifts: Shifts = (),
     title: str | None = None,
 ) -> Path:
-    """The report of fits that are in memory - (name, plan, posterior) - on a dataset's test rows; returns its path."""
-    subjects = [
-        subject_of(plan, posterior, evaluate(posterior, dataset, shifts), name) for name, plan, posterior in fits
+    """Write the report of fits that are in memory, (name, plan, posterior), on a dataset's test rows."""
+    runs = [
+        evaluated_run(plan, posterior, evaluate(posterior, dataset, shifts), name) for name, plan, posterior in fits
     ]
-    return write_report(subjects, path, title)
+    return write_report(runs, path, title)
 
 
 def _members(sealed: Sealed) -> tuple[list[str | None], list[Summary]]:
     """Hashes of the members' weights, and the summaries of their fits."""
     names = sealed.names(r"members/\d{3,6}\.json")
     if not names:
-        raise BadRun(f"{sealed.path} has no finished member. Go on with: mixupmp fit --resume {sealed.path}")
+        raise BadRun(f"{sealed.path} has no finished member. Continue with: mixupmp fit --resume {sealed.path}")
     records = [parse_member(sealed.json(name), sealed.path / name) for name in names]
     return [digest for _, digest in records], [summary for summary, _ in records]
 
 
-def _covers(
-    evaluation: Evaluation, dataset: Dataset | Callable[[], Dataset], shifts: Sequence[tuple[str, int]]
-) -> bool:
-    """Whether what was kept answers what is asked now."""
+def _covers(evaluation: Evaluation, dataset: Dataset | Callable[[Posterior], Dataset], shifts: Shifts) -> bool:
+    """Whether an evaluation is of these test rows and shifts."""
     if isinstance(dataset, Dataset) and dataset.test.fingerprint() != evaluation.fingerprint:
         return False
     return set(shifts) <= {(point.corruption, point.severity) for point in evaluation.shifts}

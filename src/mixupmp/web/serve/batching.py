@@ -1,74 +1,87 @@
-"""Concurrent requests answered together.
+"""Concurrent requests computed together.
 
-One thread computes. While it is at one batch, whatever arrives waits, and forms the next: alone, a request is answered
-at once; in a crowd, the cost of calling the network is shared. Nobody is made to wait for company.
+One thread computes. Requests that arrive while it computes a batch form the next one: a single request is computed at
+once, and many share the cost of calling the networks. No request waits for others to arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
+from fastapi import HTTPException
 from torch import Tensor
 
-from mixupmp.web.serve.limits import Limits, busy
+from mixupmp.web.serve.schemas import Limits
 
-Answers = list[str | None]
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
-class Waiting:
-    """Rows of one request, and where their answers go."""
+class QueuedRequest(Generic[Result]):
+    """The rows of one request, and the future of their results."""
 
     inputs: Tensor
-    answers: asyncio.Future[Answers]
+    results: asyncio.Future[Sequence[Result]]
 
 
-class Batcher:
-    """Takes rows from many requests and answers them in batches."""
+class Batcher(Generic[Result]):
+    """Queues the rows of concurrent requests and computes them in batches.
+
+    Parameters
+    ----------
+    compute
+        From a batch of rows to one result for each.
+    limits
+        Of the queue, a batch and a request's seconds.
+    observe
+        Called with the size of each batch.
+    """
 
     def __init__(
-        self, answer: Callable[[Tensor], Answers], limits: Limits, observe: Callable[[int], None] = lambda rows: None
+        self,
+        compute: Callable[[Tensor], Sequence[Result]],
+        limits: Limits,
+        observe: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        self.answer, self.limits, self.observe = answer, limits, observe
-        self.waiting: deque[Waiting] = deque()
-        self.rows = 0  # that wait, or are being computed
+        self.compute, self.limits, self.observe = compute, limits, observe
+        self.queue: deque[QueuedRequest[Result]] = deque()
+        self.rows = 0  # queued, or being computed
         self.arrived = asyncio.Event()
-        self.thread = ThreadPoolExecutor(1, "mixupmp-answers", torch.set_num_threads, (1,))
+        self.thread = ThreadPoolExecutor(1, "mixupmp-predict", torch.set_num_threads, (1,))
         self.worker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self.worker = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Stop taking batches up. The server has drained its requests before."""
+        """Compute no further batch. The server has answered its requests before."""
         if self.worker is not None:
             self.worker.cancel()
             await asyncio.gather(self.worker, return_exceptions=True)
-        for request in self.waiting:
-            request.answers.cancel()
+        for request in self.queue:
+            request.results.cancel()
         self.thread.shutdown(wait=True)
 
-    async def answers(self, inputs: Tensor) -> Answers:
-        """The answers to these rows; refused at once where too many wait, and later where it takes too long."""
+    async def results(self, inputs: Tensor) -> Sequence[Result]:
+        """The results of these rows; status 503 where the queue is full, or after `limits.seconds`."""
         count = len(inputs)
         if self.rows + count > self.limits.waiting:
             raise busy(f"{self.rows} rows are waiting already. Try again in a moment.")
-        request = Waiting(inputs, asyncio.get_running_loop().create_future())
-        self.waiting.append(request)
+        request: QueuedRequest[Result] = QueuedRequest(inputs, asyncio.get_running_loop().create_future())
+        self.queue.append(request)
         self.rows += count
         self.arrived.set()
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return await request.answers
+                return await request.results
         except TimeoutError:
-            raise busy(
-                f"There was no answer within {self.limits.seconds:g} seconds. Try again, or send less."
-            ) from None
+            raise busy(f"No answer within {self.limits.seconds:g} seconds. Try again, or send fewer rows.") from None
         finally:
             self.rows -= count
 
@@ -76,38 +89,43 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self.arrived.wait()
-            batch = self._next()
+            batch = self._next_batch()
             if not batch:
                 self.arrived.clear()
                 continue
             inputs = torch.cat([request.inputs for request in batch]) if len(batch) > 1 else batch[0].inputs
             self.observe(len(inputs))
             try:
-                found = await loop.run_in_executor(self.thread, self.answer, inputs)
-            except Exception as error:  # noqa: BLE001 - those who wait must hear of it, and the worker go on
+                found = await loop.run_in_executor(self.thread, self.compute, inputs)
+            except Exception as error:  # noqa: BLE001 - the requests get it, and the worker goes on
                 for request in batch:
-                    if not request.answers.done():
-                        request.answers.set_exception(error)
+                    if not request.results.done():
+                        request.results.set_exception(error)
                 continue
-            done = 0
+            first = 0
             for request in batch:
-                following = done + len(request.inputs)
-                if not request.answers.done():
-                    request.answers.set_result(found[done:following])
-                done = following
+                last = first + len(request.inputs)
+                if not request.results.done():
+                    request.results.set_result(found[first:last])
+                first = last
 
-    def _next(self) -> list[Waiting]:
-        """The requests to answer now: in their order, of one type, as many as fit."""
-        batch: list[Waiting] = []
+    def _next_batch(self) -> list[QueuedRequest[Result]]:
+        """The requests to compute now: first come first served, of one dtype, as many as fit."""
+        batch: list[QueuedRequest[Result]] = []
         rows = 0
-        while self.waiting:
-            request = self.waiting[0]
-            if request.answers.done():  # nobody waits for it any more
-                self.waiting.popleft()
+        while self.queue:
+            request = self.queue[0]
+            if request.results.done():  # its client has left
+                self.queue.popleft()
                 continue
             fits = rows + len(request.inputs) <= self.limits.batch or not batch
             if not fits or (batch and request.inputs.dtype != batch[0].inputs.dtype):
                 break
-            batch.append(self.waiting.popleft())
+            batch.append(self.queue.popleft())
             rows += len(request.inputs)
         return batch
+
+
+def busy(detail: str) -> HTTPException:
+    """Status 503, with when to try again."""
+    return HTTPException(503, detail, {"retry-after": "1"})

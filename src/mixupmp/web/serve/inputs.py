@@ -1,45 +1,103 @@
-"""From a request's bytes to rows: JSON arrays, `.npy` bytes, or an image. What is wrong is refused, never guessed."""
+"""From a request's bytes to rows: JSON arrays, `.npy` bytes, an image, or a form with one of these as its file."""
 
 from __future__ import annotations
 
+import asyncio
 import io
-import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
+from fastapi import HTTPException, Request
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from python_multipart import create_form_parser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import File
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.images import TooManyPixels, WrongSize, read_image
-from mixupmp.web.serve.limits import Limits, Refused, too_large, unusable
+from mixupmp.web.serve.schemas import Limits, PredictRequest
 
-JSON_TYPES = ("application/json",)
+JSON_TYPE, FORM_TYPE = "application/json", "multipart/form-data"
 ARRAY_TYPES = ("application/octet-stream", "application/x-npy")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/bmp", "image/webp", "image/gif")
-DEEPEST = 6  # brackets inside brackets; images of several channels need four
+ACCEPTED = (JSON_TYPE, *ARRAY_TYPES, *IMAGE_TYPES, FORM_TYPE)
+DEEPEST = 6  # nested lists; images of several channels need four
+SMALL = 64 * 1024  # bytes that are decoded at once; more would hold up other requests, and goes to a thread
+
+
+class RowReader:
+    """Reads the rows of requests to a model with this task; two large bodies are decoded at a time."""
+
+    def __init__(self, task: Task, limits: Limits, pixels_only: bool = False) -> None:
+        self.task, self.limits, self.pixels_only = task, limits, pixels_only
+        self.decoding = asyncio.Semaphore(2)
+
+    async def read(self, request: Request, resize: bool) -> Tensor:
+        """The rows of a request."""
+        content_type = request.headers.get("content-type", JSON_TYPE)
+        body = await request.body()
+        kind = _media_type(content_type)
+        if kind == FORM_TYPE:
+            kind, body = form_file(content_type, body)
+        if not body:
+            raise unusable("The body is empty.")
+        if kind in IMAGE_TYPES or len(body) > SMALL:
+            async with self.decoding:
+                inputs = await asyncio.to_thread(self._decode, kind, body, resize)
+        else:
+            inputs = self._decode(kind, body, resize)
+        if self.pixels_only and inputs.is_floating_point():
+            raise unusable("This server takes pixels 0..255 only: it runs an ONNX graph, which has one input type.")
+        return inputs
+
+    def _decode(self, kind: str, body: bytes, resize: bool) -> Tensor:
+        if kind == JSON_TYPE:
+            return from_json(body, self.task, self.limits)
+        if kind in IMAGE_TYPES:
+            return from_image(body, self.task, self.limits, resize)
+        if kind in ARRAY_TYPES:
+            return from_npy(body, self.task, self.limits)
+        raise HTTPException(415, f"The content type {kind[:80]!r} is not accepted: send {', '.join(ACCEPTED)}.")
+
+
+def form_file(content_type: str, body: bytes) -> tuple[str, bytes]:
+    """The content type and the bytes of a form's part named "file"."""
+    files: list[File] = []
+    # In memory, however large: the body is there already, and bounded.
+    config = {"MAX_MEMORY_FILE_SIZE": len(body) + 1}
+    try:
+        parser = create_form_parser({"Content-Type": content_type.encode()}, lambda field: None, files.append, config)
+        parser.write(body)
+        parser.finalize()
+    except (FormParserError, ValueError, LookupError) as error:
+        raise unusable(f"The form cannot be read: {_short(error)}.") from None
+    for file in files:
+        if file.field_name == b"file":
+            file.file_object.seek(0)
+            return _media_type(file.content_type or ARRAY_TYPES[0]), file.file_object.read()
+    raise unusable("The form must have a file, in a part named 'file'.")
 
 
 def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
-    """The rows of {"inputs": [...]}: many, or a single one."""
+    """The rows of {"inputs": [...]}: several, or one."""
     try:
-        told = json.loads(body, parse_constant=_refuse_constant)
-    except Refused:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise unusable(f"The body is not JSON: {_short(error)}.") from None
-    if not isinstance(told, dict) or set(told) != {"inputs"}:
-        raise unusable('The body must be {"inputs": [...]} and nothing else.')
-    return to_rows(_array(told["inputs"]), task, limits)
+        given = PredictRequest.model_validate_json(body).inputs
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise unusable(f'The body must be {{"inputs": [...]}} as JSON: {where} {first["msg"]}'[:200] + ".") from None
+    return to_rows(_array(given), task, limits)
 
 
 def from_npy(body: bytes, task: Task, limits: Limits) -> Tensor:
-    """The rows of a `.npy` file. Its header is believed only where the bytes that follow are exactly what it says."""
+    """The rows of a `.npy` file. Its header is trusted only where exactly as many bytes follow as it says."""
     stream = io.BytesIO(body)
     try:
         version = npy.read_magic(stream)
@@ -51,21 +109,21 @@ def from_npy(body: bytes, task: Task, limits: Limits) -> Tensor:
         raise unusable(f"The body is not a .npy file: {_short(error)}.") from None
     rest = body[stream.tell() :]
     if dtype.kind not in "biuf" or any(size < 0 for size in shape):
-        raise unusable(f"The array is of type {dtype}, which are not numbers.")
+        raise unusable(f"The array is of type {dtype}, which is not numeric.")
     if math.prod(shape) * dtype.itemsize != len(rest):
-        raise unusable(f"The array says it is {shape} of {dtype}, which {len(rest)} bytes are not.")
+        raise unusable(f"The header says {shape} of {dtype}, but {len(rest)} bytes follow.")
     array = np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")
     return to_rows(array.astype(dtype.newbyteorder("="), copy=False), task, limits)
 
 
 def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
-    """The one row of an image, in the channels that the model takes."""
+    """The one row of an image, in the model's channels."""
     if len(task.input_shape) != 3 or task.input_shape[0] not in (1, 3):
         raise unusable(f"The model takes rows of shape {list(task.input_shape)}, not images.")
     try:
         return read_image(body, task.input_shape, resize, "The image", limits.pixels)
     except TooManyPixels as error:
-        raise too_large("The image", f"{error.size[0]} x {error.size[1]}", f"{limits.pixels} pixels") from None
+        raise _too_large("The image", f"{error.size[0]} x {error.size[1]}", f"{limits.pixels} pixels") from None
     except WrongSize as error:
         raise unusable(f"The image is {error.found}, the model takes {error.wanted}: ask ?resize=true.") from None
     except BadData as error:
@@ -73,52 +131,59 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
 
 
 def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
-    """An array as rows of the model's shape, or a refusal that says what it is."""
+    """An array as rows of the model's input shape."""
     shape = task.input_shape
     if array.shape == shape or (len(shape) == 3 and array.shape == shape[1:] and shape[0] == 1):
         array = array[None]  # a single row
     if array.ndim == 0 or array.size == 0:
         raise unusable("There is no row to predict.")
     if len(array) > limits.rows:
-        raise too_large("The number of rows", len(array), limits.rows)
+        raise _too_large("The number of rows", len(array), limits.rows)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise unusable("The inputs hold NaN or infinity: only finite numbers are taken.")
+        raise unusable("The inputs have NaN or infinity: only finite numbers are accepted.")
     if array.ndim == 3 and len(shape) == 3 and shape[0] == 1:
-        array = array[:, None]  # gray images without their channel, whole numbers or not
+        array = array[:, None]  # gray images without their channel axis
     try:
         inputs = as_inputs(array, "inputs")
     except MixupMPError as error:
         raise unusable(str(error)) from None
     if tuple(inputs.shape[1:]) != shape:
-        raise unusable(f"The inputs are of shape {list(array.shape)}; the model takes [rows, {_listed(shape)}].")
+        wanted = ", ".join(map(str, shape))
+        raise unusable(f"The inputs are of shape {list(array.shape)}; the model takes [rows, {wanted}].")
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        raise unusable("The inputs hold numbers beyond the range of 32-bit floats.")
+        raise unusable("The inputs have numbers beyond the range of 32-bit floats.")
     return inputs
 
 
-def _array(told: Any) -> NDArray[Any]:
-    """Nested lists as an array of whole numbers or of floats, and of nothing else."""
-    depth, part = 0, told
+def unusable(detail: str) -> HTTPException:
+    """Status 422: the request was read, and cannot be answered."""
+    return HTTPException(422, detail)
+
+
+def _too_large(name: str, found: object, most: object) -> HTTPException:
+    return HTTPException(413, f"{name} is {found}; at most {most} is accepted.")
+
+
+def _array(nested: list[Any]) -> NDArray[Any]:
+    """Nested lists as an array of integers or floats."""
+    depth = 0
+    part: Any = nested
     while isinstance(part, list):
         depth, part = depth + 1, part[0] if part else None
-    if not 1 <= depth <= DEEPEST:
+    if depth > DEEPEST:
         raise unusable(f"inputs must be an array of numbers, at most {DEEPEST} deep.")
     try:
-        array = np.array(told)
+        array = np.array(nested)
     except (ValueError, OverflowError, TypeError, RecursionError):
         raise unusable("inputs must be an array of numbers whose rows are all of one length.") from None
     if array.dtype.kind not in "iuf":
-        raise unusable("inputs must be an array of numbers: no text, no nulls, no truth values.")
+        raise unusable("inputs must be an array of numbers: no text, no nulls, no booleans.")
     return array
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise unusable(f"{name} is not a number that JSON knows, nor one that is taken.")
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _short(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:120].rstrip(".")
-
-
-def _listed(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))

@@ -1,47 +1,52 @@
-"""What answers: a posterior in torch or as an ONNX graph, and what its answers promise."""
+"""What the server computes: members' probabilities in torch or ONNX, prediction sets, and abstention."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import MissingExtra, check
+from mixupmp.core.errors import BadRun, MissingExtra, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
 from mixupmp.decide.conformal import Conformal, fit_conformal
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import GuaranteeWarning, mutual_information, predictive_entropy
+from mixupmp.web.serve.schemas import Guarantee, Prediction
 
-Members = Callable[[Tensor], Tensor]  # raw inputs to (members, rows, classes) probabilities
+MemberProbabilities = Callable[[Tensor], Tensor]  # raw inputs to (members, rows, classes)
+EXAMPLES = 12  # held-out images on the page
 
 
 @dataclass(frozen=True)
-class Promise:
-    """How prediction sets and abstention are made, and what that guarantees."""
+class DecisionRule:
+    """Prediction sets and abstention, from held-out rows where there are any.
+
+    Without them, a set is the smallest with `coverage` of the posterior predictive, and rows are accepted where the
+    posterior predictive itself expects at most a share `risk` of errors.
+    """
 
     coverage: float = 0.9
     risk: float = 0.05
     conformal: Conformal | None = None
     abstention: Abstention | None = None
-    rows: int = 0  # held-out rows that it rests on
+    rows: int = 0  # held-out rows
 
     def __post_init__(self) -> None:
         check(0 < self.coverage < 1, "coverage", self.coverage, "between 0 and 1, both excluded")
         check(0 < self.risk < 1, "risk", self.risk, "between 0 and 1, both excluded")
 
     def sets(self, probabilities: Tensor) -> Tensor:
-        """bool (rows, classes): conformal, or without held-out rows the likeliest classes that sum to the coverage."""
+        """bool (rows, classes): which classes are in each row's prediction set."""
         if self.conformal is not None:
-            if not self.conformal.attainable(self.coverage):  # said once, in the metadata, and not at each request
+            if not self.conformal.attainable(self.coverage):
                 return torch.ones_like(probabilities, dtype=torch.bool)
             return self.conformal.predict_set(probabilities, self.coverage, allow_empty=False)
         ordered, order = probabilities.sort(1, descending=True)
@@ -49,16 +54,16 @@ class Promise:
         return torch.zeros_like(inside).scatter_(1, order, inside)
 
     def accepts(self, probabilities: Tensor) -> Tensor:
-        """bool (rows,): whether to answer. Without held-out rows, where the model itself expects fewer errors."""
+        """bool (rows,): whether to answer."""
         if self.abstention is not None:
             return self.abstention.accepts(probabilities)
         return probabilities.amax(1) >= 1 - self.risk
 
-    def describe(self) -> dict[str, Any]:
-        """What the answers promise, in words and numbers."""
+    def guarantee(self) -> Guarantee:
+        """What sets and abstention guarantee."""
         if self.conformal is None or self.abstention is None:
-            words = "none: no held-out rows were given, so sets and abstention rest on the model's own probabilities"
-            return {"coverage": self.coverage, "risk": self.risk, "guarantee": words}
+            sentence = "none: no held-out rows were given, so sets and abstention rest on the model's own probabilities"
+            return Guarantee(coverage=self.coverage, risk=self.risk, guarantee=sentence)
         covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of rows like the held-out ones"
         if not self.conformal.attainable(self.coverage):
             covered = "there were too few held-out rows for this coverage: sets hold all classes"
@@ -69,89 +74,76 @@ class Promise:
                 f"it answers where its confidence is at least {rule.threshold:.3f}, and then errs on at most "
                 f"{self.risk:.0%} of them, with {rule.confidence:.0%} certainty"
             )
-        return {
-            "coverage": self.coverage, "risk": self.risk, "rows": self.rows, "threshold": rule.threshold,
-            "guarantee": f"{covered}; {answered}".rstrip("."),
-        }  # fmt: skip
+        return Guarantee(
+            coverage=self.coverage,
+            risk=self.risk,
+            rows=self.rows,
+            threshold=rule.threshold,
+            guarantee=f"{covered}; {answered}".rstrip("."),
+        )
 
 
-def promise_from(members: Members, rows: Rows, coverage: float, risk: float) -> Promise:
-    """The promise that held-out rows allow; training must not have seen them."""
-    blocks = [members(block).mean(0) for block in rows.inputs.split(512)]
-    probabilities = torch.cat(blocks).double()
+def fit_decision_rule(members: MemberProbabilities, rows: Rows, coverage: float, risk: float) -> DecisionRule:
+    """The rule with the guarantees that held-out rows give; training must not have seen them."""
+    probabilities = torch.cat([members(block).mean(0) for block in rows.inputs.split(512)]).double()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GuaranteeWarning)
+        warnings.simplefilter("ignore", GuaranteeWarning)  # `guarantee` says so
         conformal = fit_conformal("lac", probabilities, rows.labels)
         abstention = fit_abstention(probabilities, rows.labels, risk)
-    return Promise(coverage, risk, conformal, abstention, len(rows))
+    return DecisionRule(coverage, risk, conformal, abstention, len(rows))
 
 
 @dataclass(frozen=True)
-class Model:
-    """Answers rows, in blocks."""
+class ServedModel:
+    """A posterior with its decision rule, ready to answer rows."""
 
     posterior: Posterior
-    members: Members
-    promise: Promise
+    members: MemberProbabilities
+    rule: DecisionRule
+    classes: tuple[str, ...]
     runtime: str = "torch"
     title: str = "A posterior"
     examples: Sequence[tuple[Tensor, str]] = field(default=())  # raw inputs with their labels, for the page
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        return self.posterior.task.class_names
-
-    @property
     def pixels_only(self) -> bool:
-        """Whether only whole pixels are taken: an ONNX graph of images has one type of input."""
+        """Whether only pixels 0..255 are taken: an ONNX graph of images has one input type."""
         return self.runtime == "onnx" and len(self.posterior.task.input_shape) == 3
 
-    def answers(self, inputs: Tensor) -> list[str | None]:
-        """A JSON object for each row, or None where the numbers were too large for the network."""
+    def predict(self, inputs: Tensor) -> list[Prediction | None]:
+        """A prediction for each row, or None where a network's output was not finite."""
         with torch.inference_mode():
             members = self.members(inputs)
-            good = torch.isfinite(members).all(-1).all(0)
-            safe = torch.where(good[:, None], members, torch.tensor(1 / members.shape[-1]))
-            columns = self._columns(safe)
-        lines = zip(good.tolist(), *columns, strict=True)
-        return [self._row(*line) if usable else None for usable, *line in lines]
-
-    def _columns(self, members: Tensor) -> list[list[Any]]:
-        mean = members.mean(0)
-        confidence, predicted = mean.max(1)
-        parts = (
-            mean, members.transpose(0, 1), confidence, predicted, predictive_entropy(mean), mutual_information(members),
-            self.promise.sets(mean), self.promise.accepts(mean),
-        )  # fmt: skip
-        return [part.tolist() for part in parts]
-
-    def _row(
-        self, mean: Any, members: Any, confidence: Any, predicted: Any, entropy: Any, information: Any, *rest: Any
-    ) -> str:
-        inside, accepted = rest
-        return json.dumps(
-            {
-                "predicted": self.classes[predicted],
-                "number": predicted,
-                "confidence": confidence,
-                "probabilities": mean,
-                "members": members,
-                "entropy": entropy,
-                "mutual_information": information,
-                "set": [name for name, is_in in zip(self.classes, inside, strict=True) if is_in],
-                "accepted": accepted,
-            },
-            allow_nan=False,
-        )
+            finite = torch.isfinite(members).all(-1).all(0)
+            members = torch.where(finite[:, None], members, torch.tensor(1 / members.shape[-1]))
+            mean = members.mean(0)
+            confidence, number = mean.max(1)
+            sets, accepted = self.rule.sets(mean).tolist(), self.rule.accepts(mean).tolist()
+            columns = {
+                "number": number.tolist(),
+                "confidence": confidence.tolist(),
+                "probabilities": mean.tolist(),
+                "members": members.transpose(0, 1).tolist(),
+                "entropy": predictive_entropy(mean).tolist(),
+                "mutual_information": mutual_information(members).tolist(),
+            }
+        predictions: list[Prediction | None] = []
+        for row, usable in enumerate(finite.tolist()):
+            values = {name: column[row] for name, column in columns.items()}
+            inside = [name for name, is_in in zip(self.classes, sets[row], strict=True) if is_in]
+            predicted = self.classes[values["number"]]
+            prediction = Prediction(predicted=predicted, set=inside, accepted=accepted[row], **values)
+            predictions.append(prediction if usable else None)
+        return predictions
 
 
-def in_torch(posterior: Posterior) -> Members:
-    """The posterior as it is."""
+def torch_members(posterior: Posterior) -> MemberProbabilities:
+    """A posterior's member probabilities, computed by torch; `predict` finds those that are not finite."""
     return lambda inputs: posterior.member_probabilities(inputs, check_finite=False).cpu()
 
 
-def in_onnx(posterior: Posterior, threads: int = 1) -> Members:
-    """The posterior as an ONNX graph in onnxruntime."""
+def onnx_members(posterior: Posterior, threads: int = 1) -> MemberProbabilities:
+    """A posterior's member probabilities, computed by onnxruntime."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -170,7 +162,7 @@ def in_onnx(posterior: Posterior, threads: int = 1) -> Members:
     return members
 
 
-def model_of(
+def served_model(
     posterior: Posterior,
     held_out: Rows | None = None,
     *,
@@ -178,15 +170,42 @@ def model_of(
     coverage: float = 0.9,
     risk: float = 0.05,
     title: str = "A posterior",
-) -> Model:
-    """A posterior made ready to serve; `held_out` rows give its sets and its abstention their guarantee."""
-    posterior.task.require_classes("to be served")
+) -> ServedModel:
+    """Make a posterior ready to serve.
+
+    Parameters
+    ----------
+    posterior
+        Of a classifier.
+    held_out
+        Rows that training did not see: prediction sets and abstention get their guarantees from them.
+    runtime
+        What computes: torch, or onnxruntime on an exported graph.
+    coverage
+        Of the prediction sets.
+    risk
+        The share of wrong answers among accepted rows that is tolerated.
+    title
+        The model's name on the page.
+    """
+    outputs = posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")
-    members = in_onnx(posterior) if runtime == "onnx" else in_torch(posterior)
-    if held_out is None:
-        return Model(posterior, members, Promise(coverage, risk), runtime, title)
-    promise = promise_from(members, held_out, coverage, risk)
+    classes = _class_names(posterior, outputs)
+    members = onnx_members(posterior) if runtime == "onnx" else torch_members(posterior)
+    rule = DecisionRule(coverage, risk)
+    examples: Sequence[tuple[Tensor, str]] = ()
+    if held_out is not None:
+        rule = fit_decision_rule(members, held_out, coverage, risk)
+        chosen = range(0, len(held_out), max(1, len(held_out) // EXAMPLES))
+        examples = tuple((held_out.inputs[row], classes[int(held_out.labels[row])]) for row in chosen)[:EXAMPLES]
+    return ServedModel(posterior, members, rule, classes, runtime, title, examples)
+
+
+def _class_names(posterior: Posterior, outputs: int) -> tuple[str, ...]:
+    """The classes' names, one for each of the networks' outputs."""
     names = posterior.task.class_names
-    chosen = range(0, len(held_out), max(1, len(held_out) // 12))
-    examples = [(held_out.inputs[row], names[int(held_out.labels[row])]) for row in chosen][:12]
-    return Model(posterior, members, promise, runtime, title, examples)
+    row = torch.zeros(1, *posterior.task.input_shape)
+    found = posterior.member_probabilities(row).shape[-1]
+    if not len(names) == outputs == found:
+        raise BadRun(f"the run has {len(names)} class names, {outputs} classes and {found} outputs: they must agree.")
+    return names

@@ -1,14 +1,10 @@
-"""What the server counts, in Prometheus's words."""
+"""The server's Prometheus metrics."""
 
 from __future__ import annotations
 
-from mixupmp.core.errors import MissingExtra
-from mixupmp.core.version import __version__
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-try:
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-except ImportError as error:
-    raise MissingExtra("prometheus-client", "serve", "The server's /metrics") from error
+from mixupmp.core.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -16,11 +12,10 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Telemetry:
-    """Counters of one app. Each app has its own, so that two in a process do not mix."""
+    """Counters of one app, in a registry of its own: two apps in a process do not share them."""
 
     def __init__(self, runtime: str) -> None:
-        self.registry = CollectorRegistry()
-        mine = self.registry
+        self.registry = mine = CollectorRegistry()
         self.requests = Counter("mixupmp_requests_total", "Requests to /predict by status.", ["status"], registry=mine)
         self.rows = Counter("mixupmp_rows_total", "Rows answered.", registry=mine)
         self.abstained = Counter("mixupmp_abstained_total", "Rows answered with an abstention.", registry=mine)

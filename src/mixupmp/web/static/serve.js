@@ -9,15 +9,17 @@ const make = (name, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
+// By the style object and not by an attribute, which the page's Content-Security-Policy forbids.
+const placed = (kind, side, share) => { const mark = make("span", { class: kind }); mark.style[side] = `${100 * share}%`; return mark; };
 const percent = (value) => (value >= 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value > 0.1 && value < 0.95 ? 0 : 1)}%`);
 
 async function ask(path, options = {}) {
   const headers = { ...(options.headers ?? {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const response = await fetch(path, { ...options, headers });
-  const told = await response.json().catch(() => ({ detail: `The server answered ${response.status}.` }));
+  const answer = await response.json().catch(() => ({ detail: `The server answered ${response.status}.` }));
   if (response.status === 401) get("token-form").hidden = false;
-  if (!response.ok) throw new Error(told.detail ?? `The server answered ${response.status}.`);
-  return told;
+  if (!response.ok) throw new Error(answer.detail ?? `The server answered ${response.status}.`);
+  return answer;
 }
 
 async function start() {
@@ -31,7 +33,7 @@ async function start() {
   const { there, wanted } = about.networks;
   const short = there < wanted ? ` (${there} of ${wanted} networks)` : "";
   get("about").textContent = `${about.title}: ${about.members} members${short}, ${about.classes.length} classes, inputs ${about.input_shape.join(" × ")}, ${about.runtime}.`;
-  get("promise").textContent = `What sets and abstention promise: ${about.promise.guarantee}.`;
+  get("guarantee").textContent = `What sets and abstention guarantee: ${about.decisions.guarantee}.`;
   const images = about.input_shape.length === 3;
   get("image-inputs").hidden = !images;
   get("row-inputs").hidden = images;
@@ -53,15 +55,15 @@ async function predict(path, options, truth) {
   const mine = ++asked;
   document.body.dataset.state = "asking";
   try {
-    const told = await ask(path, { method: "POST", ...options });
-    if (mine === asked) showVotes(told.predictions[0], told, truth);
+    const answer = await ask(path, { method: "POST", ...options });
+    if (mine === asked) showVotes(answer.predictions[0], answer, truth);
   } catch (error) {
     if (mine === asked) { get("verdict").textContent = "No answer"; get("detail").textContent = error.message; }
   }
   if (mine === asked) document.body.dataset.state = "answered";
 }
 
-function showVotes(row, told, truth) {
+function showVotes(row, answer, truth) {
   const votes = row.members.map((member) => member.indexOf(Math.max(...member)));
   const agree = votes.filter((vote) => vote === row.number).length;
   get("verdict").classList.toggle("abstains", !row.accepted);
@@ -72,14 +74,14 @@ function showVotes(row, told, truth) {
   const order = row.probabilities.map((_, k) => k).sort((a, b) => row.probabilities[b] - row.probabilities[a])
     .filter((k, place) => place < 3 || votes.includes(k) || row.probabilities[k] >= 0.01).slice(0, 12);
   get("bars").replaceChildren(...order.map((k) => {
-    const track = make("div", { class: "track" }, make("span", { class: "mean", style: `width:${100 * row.probabilities[k]}%` }),
-      ...row.members.map((member) => make("span", { class: "tick", style: `left:${100 * member[k]}%` })));
-    return make("tr", k === row.number ? { class: "top" } : {}, make("th", { scope: "row" }, told.classes[k]), make("td", { class: "bars" }, track),
+    const track = make("div", { class: "track" }, placed("mean", "width", row.probabilities[k]),
+      ...row.members.map((member) => placed("tick", "left", member[k])));
+    return make("tr", k === row.number ? { class: "top" } : {}, make("th", { scope: "row" }, answer.classes[k]), make("td", { class: "bars" }, track),
       make("td", { class: "number" }, percent(row.probabilities[k])), make("td", { class: "number" }, String(votes.filter((vote) => vote === k).length)));
   }));
   get("table").hidden = get("facts").hidden = false;
-  const facts = { "Prediction set": `${row.set.join(", ")} (${percent(told.coverage)} coverage asked)`, Entropy: `${row.entropy.toFixed(3)} nats`,
-    "Members disagree by": `${row.mutual_information.toFixed(3)} nats of mutual information` };
+  const facts = { "Prediction set": `${row.set.join(", ")} (coverage ${percent(answer.coverage)})`, Entropy: `${row.entropy.toFixed(3)} nats`,
+    "Mutual information": `${row.mutual_information.toFixed(3)} nats, from members that disagree` };
   get("facts").replaceChildren(...Object.entries(facts).flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)]));
 }
 
@@ -117,7 +119,7 @@ let last = null;
 pad.addEventListener("pointerdown", (event) => { down = true; pad.setPointerCapture(event.pointerId); last = stroke(event, null); });
 pad.addEventListener("pointermove", (event) => { if (down) last = stroke(event, last); });
 for (const name of ["pointerup", "pointercancel"]) pad.addEventListener(name, () => { down = false; });
-get("clear").addEventListener("click", () => { clearPad(); ++asked; get("verdict").textContent = "Nothing asked yet"; get("detail").textContent = "Draw on the pad, drop an image on it, or choose a file."; get("table").hidden = get("facts").hidden = true; });
+get("clear").addEventListener("click", () => { clearPad(); ++asked; get("verdict").textContent = "No prediction yet"; get("detail").textContent = "Draw on the pad, drop an image on it, or choose a file."; get("table").hidden = get("facts").hidden = true; });
 get("file").addEventListener("change", ({ target }) => { take(target.files[0]); target.value = ""; });
 for (const name of ["dragenter", "dragover"]) get("drop").addEventListener(name, (event) => { event.preventDefault(); get("drop").classList.add("over"); });
 for (const name of ["dragleave", "drop"]) get("drop").addEventListener(name, (event) => { event.preventDefault(); get("drop").classList.remove("over"); });

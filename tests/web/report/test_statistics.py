@@ -8,7 +8,16 @@ import torch
 
 from mixupmp.metrics import evaluate as scores_of
 from mixupmp.web.report import Evaluation
-from mixupmp.web.report.measures import Measures, disagreement, measure, paired, rejection, saying, share_error
+from mixupmp.web.report.statistics import (
+    RunMetrics,
+    compute_metrics,
+    disagreement,
+    is_clear,
+    paired_difference,
+    rejection_curve,
+    rows_near,
+    share_error,
+)
 
 from .answers import answers
 
@@ -18,57 +27,59 @@ def evaluation_of(members: torch.Tensor, labels: torch.Tensor) -> Evaluation:
     return Evaluation("x", classes, members, labels, torch.empty(0, dtype=torch.int64), torch.empty(0), "rows")
 
 
-def measured(rows: int = 400, members: int = 3, seed: int = 0) -> tuple[Measures, torch.Tensor, torch.Tensor]:
+def measured(rows: int = 400, members: int = 3, seed: int = 0) -> tuple[RunMetrics, torch.Tensor, torch.Tensor]:
     probabilities, labels = answers(rows, 4, members, seed)
-    return measure(evaluation_of(probabilities, labels)), probabilities, labels
+    return compute_metrics(evaluation_of(probabilities, labels)), probabilities, labels
 
 
 def test_the_values_are_those_of_the_metrics() -> None:
-    measures, probabilities, labels = measured()
+    metrics, probabilities, labels = measured()
     expected = scores_of(probabilities, labels)
     for name in ("acc", "nll", "brier", "ece", "oe", "ue", "entropy", "mutual_information"):
-        assert measures.value(name) == pytest.approx(expected[name], abs=1e-6), name
-    for name, values in measures.by_row.items():
+        assert metrics.value(name) == pytest.approx(expected[name], abs=1e-6), name
+    for name, values in metrics.by_row.items():
         assert values.mean() == pytest.approx(expected[name], abs=1e-6), name
 
 
 def test_the_standard_error_of_accuracy_is_the_binomial_one() -> None:
-    measures, _, labels = measured()
-    accuracy, rows = measures.value("acc"), len(labels)
-    assert measures.errors["acc"] == pytest.approx(sqrt(accuracy * (1 - accuracy) / (rows - 1)))
+    metrics, _, labels = measured()
+    accuracy, rows = metrics.value("acc"), len(labels)
+    assert metrics.summaries["acc"].standard_error == pytest.approx(sqrt(accuracy * (1 - accuracy) / (rows - 1)))
 
 
 def test_resampled_errors_predict_the_spread_over_fresh_test_sets() -> None:
     spread = np.std([measured(seed=seed)[0].value("ece") for seed in range(40)], ddof=1)
-    predicted = np.mean([measured(seed=seed)[0].errors["ece"] for seed in range(5)])
+    predicted = np.mean([measured(seed=seed)[0].summaries["ece"].standard_error for seed in range(5)])
     assert 0.5 * spread < predicted < 2 * spread
 
 
 def test_a_run_does_not_differ_from_itself() -> None:
-    measures, _, _ = measured()
-    for name, change in paired(measures, measures).items():
-        assert change.value == 0, name
-        assert not change.clear
+    metrics, _, _ = measured()
+    for name in metrics.summaries:
+        change = paired_difference(name, metrics, metrics)
+        assert change.mean == 0, name
+        assert not is_clear(change)
 
 
 def test_pairing_makes_a_small_constant_difference_clear() -> None:
     probabilities, labels = answers(400, 4, 1)
     flatter = 0.98 * probabilities + 0.02 / 4
-    ours, theirs = (measure(evaluation_of(p, labels)) for p in (flatter, probabilities))
-    change = paired(ours, theirs)["nll"]
-    assert change.value == pytest.approx(ours.value("nll") - theirs.value("nll"))
-    assert change.clear
-    assert change.error < ours.errors["nll"] / 3, "rows in common must cancel"
+    ours, theirs = (compute_metrics(evaluation_of(p, labels)) for p in (flatter, probabilities))
+    change = paired_difference("nll", ours, theirs)
+    assert change.mean == pytest.approx(ours.value("nll") - theirs.value("nll"))
+    assert is_clear(change)
+    assert change.standard_error is not None
+    assert change.standard_error < (ours.summaries["nll"].standard_error or 0) / 3, "rows in common must cancel"
 
 
 def test_what_it_says_against_how_often_it_is_right() -> None:
     # 100 rows said with 90%, 84 of them right; and others, far from 90%.
     probabilities = torch.tensor([[0.9, 0.1]] * 100 + [[0.6, 0.4]] * 50)[None]
     labels = torch.tensor([0] * 84 + [1] * 16 + [0] * 50)
-    found = saying(measure(evaluation_of(probabilities, labels)))
+    found = rows_near(compute_metrics(evaluation_of(probabilities, labels)))
     assert found is not None
-    assert (found.said, found.right, found.rows) == (pytest.approx(0.9), pytest.approx(0.84), 100)
-    assert saying(measure(evaluation_of(probabilities[:, 100:], labels[100:]))) is None
+    assert (found.confidence, found.accuracy, found.rows) == (pytest.approx(0.9), pytest.approx(0.84), 100)
+    assert rows_near(compute_metrics(evaluation_of(probabilities[:, 100:], labels[100:]))) is None
 
 
 def test_always_right_is_not_certain() -> None:
@@ -78,7 +89,7 @@ def test_always_right_is_not_certain() -> None:
 
 def test_abstaining_answers_the_most_confident_first() -> None:
     probabilities = torch.tensor([[0.99, 0.01], [0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])[None]
-    curve = rejection(measure(evaluation_of(probabilities, torch.tensor([0, 0, 1, 0]))), points=4)
+    curve = rejection_curve(compute_metrics(evaluation_of(probabilities, torch.tensor([0, 0, 1, 0]))), points=4)
     assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
     assert curve.accuracy.tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
     assert curve.threshold.tolist() == pytest.approx([0.99, 0.9, 0.8, 0.6])

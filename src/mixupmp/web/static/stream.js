@@ -12,8 +12,8 @@ const parse = (bytes) => {
 export async function* train(scene, signal) {
   const response = await fetch("train", { method: "POST", body: JSON.stringify(scene), signal, headers: { "Content-Type": "application/json" } });
   if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Error(told.detail ?? `The server answered ${response.status}.`);
+    const answer = await response.json().catch(() => ({}));
+    throw new Error(answer.detail ?? `The server answered ${response.status}.`);
   }
   const reader = response.body.getReader();
   let waiting = new Uint8Array(0);

@@ -1,6 +1,6 @@
 "use strict";
-// Everything is in the page without this script; it only sorts tables, moves the abstention threshold, and opens
-// what is folded before printing.
+// Everything is in the page without this script; it sorts tables, moves the abstention threshold, folds sections on a
+// phone, and opens what is folded before printing.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -29,11 +29,11 @@ if (abstain) {
   const curves = JSON.parse(document.getElementById("rejection-data").textContent);
   const slider = abstain.querySelector("input");
   const list = abstain.querySelector("ul");
-  const said = abstain.querySelector("output");
+  const output = abstain.querySelector("output");
   const percent = (value) => `${(100 * value).toFixed(1)}%`;
   const update = () => {
     const least = Number(slider.value) / 1000;
-    said.textContent = percent(least);
+    output.textContent = percent(least);
     list.replaceChildren(...curves.map((curve) => {
       const item = document.createElement("li");
       let last = -1;
@@ -48,9 +48,22 @@ if (abstain) {
   update();
 }
 
+const sections = [...document.querySelectorAll("details.section")];
+const openTarget = () => {
+  const fold = location.hash && document.querySelector(location.hash)?.querySelector("details.section");
+  if (fold) fold.open = true;
+};
+// On a phone the page would be twenty screens long: only its first section stays open.
+if (matchMedia("(max-width: 560px)").matches) sections.slice(1).forEach((section) => { section.open = false; });
+openTarget();
+addEventListener("hashchange", openTarget);
+for (const link of document.querySelectorAll("nav.contents a")) {
+  link.addEventListener("click", () => { document.querySelector(link.hash).querySelector("details").open = true; });
+}
+
 let folded = [];
 addEventListener("beforeprint", () => {
-  folded = [...document.querySelectorAll("details.run-part:not([open])")];
+  folded = [...document.querySelectorAll("details.section:not([open]), details.run-part:not([open])")];
   for (const part of folded) part.open = true;
 });
 addEventListener("afterprint", () => { for (const part of folded) part.open = false; });
