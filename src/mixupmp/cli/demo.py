@@ -52,7 +52,7 @@ def command(
     """
     check(seeds >= 1, "--seeds", seeds, "at least 1")
     check(10 <= rows <= MOST_ROWS, "--rows", rows, f"from 10 to {MOST_ROWS}")
-    with styled():  # that it can be drawn is known before anything is trained
+    with styled():  # a missing matplotlib or an unwritable folder is known before anything is trained
         check_writable(out)
     demo = Demo(rows=rows, seeds=tuple(range(seeds)))
     if not as_json:
@@ -67,7 +67,7 @@ def command(
     lines: list[Any] = [_table(outcome).rich(), *map(Text, _reading(outcome))]
     lines.append(Text(f"Reliability diagrams: {picture}   ({seconds:.0f} seconds)"))
     lines.append(Text(f"Report, to open in a browser: {report}"))
-    show(as_json, {**_told(outcome, picture, seconds), "report": str(report)}, lines)
+    show(as_json, {**_document(outcome, picture, seconds), "report": str(report)}, lines)
 
 
 def _report(outcome: Outcome, path: Path) -> Path:
@@ -101,7 +101,7 @@ def _table(outcome: Outcome) -> MetricTable:
 
 
 def _reading(outcome: Outcome) -> list[str]:
-    """What the numbers say, whichever way they fell."""
+    """The results in sentences, whichever way they fell."""
     seen = ", ".join(f"{_called(candidate)}: {nll:.3f}" for candidate, nll in outcome.validation_nll.items())
     lines = [f"MixupMP is {_called(outcome.chosen)}, of these by NLL on the first seed's validation rows:", f"  {seen}"]
     fitted = sum(trial.training_accuracy for trial in outcome.trials) / len(outcome.trials)
@@ -157,8 +157,8 @@ def _called(candidate: Candidate) -> str:
     return f"r={'inf' if ratio == inf else f'{ratio:g}'} alpha={alpha:g}"
 
 
-def _told(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]:
-    """Everything that was measured, for programs."""
+def _document(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]:
+    """All measurements, for --json."""
     trials = [
         {
             "seed": trial.seed,

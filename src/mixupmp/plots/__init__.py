@@ -1,4 +1,4 @@
-"""Pictures for files, drawn by matplotlib (the extra 'plot'). Their titles say what is to be seen."""
+"""Figures for files, drawn by matplotlib (the extra 'plot')."""
 
 from mixupmp.plots.reliability import Panel, reliability_figure
 from mixupmp.plots.style import METHOD_COLORS, color_of, new_figure, write

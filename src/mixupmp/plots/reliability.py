@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often a classifier is right when it is so sure."""
+"""Reliability diagrams: accuracy against confidence (DeGroot & Fienberg, 1983; Guo et al., 2017)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = 0.004  # share of the rows under which a bin is drawn faint
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram: a method on some rows. Panels of one `rows` stand beside each other."""
+    """One diagram: a method on a set of test rows. Panels with the same `rows` share a row of the grid."""
 
     method: str
     rows: str
@@ -28,10 +28,10 @@ class Panel:
 
 
 def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
-    """A grid of diagrams, a line for each set of rows and a column for each method.
+    """A grid of reliability diagrams, a row for each set of test rows and a column for each method.
 
-    A dot is a bin of predictions: across, how sure they were; up, how often they were right; its area, how many there
-    are. A stem joins it to the diagonal, where the two agree: red below it (over-confident), blue above.
+    A dot is a bin of predictions at its mean confidence and accuracy, its area proportional to their number. A stem
+    joins it to the diagonal of perfect calibration: red below it (over-confident), blue above (under-confident).
     """
     check(len(panels) > 0, "panels", panels, "at least one")
     sets = list(dict.fromkeys(panel.rows for panel in panels))
@@ -45,10 +45,10 @@ def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
             line, column = sets.index(panel.rows), methods.index(panel.method)
             _draw(grid[line][column], panel)
             if column == 0:
-                grid[line][column].set_ylabel("how often it was right")
+                grid[line][column].set_ylabel("accuracy")
                 _name_line(grid[line][column], panel.rows)
             if line == len(sets) - 1:
-                grid[line][column].set_xlabel("how sure it was")
+                grid[line][column].set_xlabel("confidence")
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         _legend(figure)
     return figure
@@ -65,7 +65,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     shown = [line for line in panel.result.reliability if line.count]
     for line in shown:
         at, to = _means(line)
-        faint = line.count < FEW * panel.result.rows  # a few rows say little, however far off they are
+        faint = line.count < FEW * panel.result.rows  # few rows say little, however far off they are
         color = WARNING if to < at else ACCENT
         axes.plot((at, at), (at, to), color=color, linewidth=2.5, alpha=0.35 if faint else 1.0, zorder=2)
     sure, right = zip(*(_means(line) for line in shown), strict=True)
@@ -74,7 +74,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.scatter(sure, right, areas, color, edgecolor="white", linewidth=0.8, zorder=3, clip_on=False)
     result = panel.result
     axes.set_title(panel.method, fontweight="bold", color=color)
-    text = f"right {result.acc:.1%}\nNLL {result.nll:.3f}\ntoo sure {result.oe:.1%}\nnot sure enough {result.ue:.1%}"
+    text = f"ACC {result.acc:.1%}\nNLL {result.nll:.3f}\nOE {result.oe:.1%}\nUE {result.ue:.1%}"
     # In the corner below the diagonal, which only a classifier that is quite wrong would reach.
     axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=8.5, linespacing=1.4)
 
@@ -89,9 +89,9 @@ def _legend(figure: Figure) -> None:
     from matplotlib.lines import Line2D
 
     marks = [
-        Line2D([], [], color=QUIET, linewidth=1, linestyle=(0, (4, 3)), label="as sure as it is right"),
-        Line2D([], [], color=WARNING, linewidth=2.5, label="too sure"),
-        Line2D([], [], color=ACCENT, linewidth=2.5, label="not sure enough"),
-        Line2D([], [], color=QUIET, marker="o", linestyle="", label="the larger, the more predictions"),
+        Line2D([], [], color=QUIET, linewidth=1, linestyle=(0, (4, 3)), label="perfect calibration"),
+        Line2D([], [], color=WARNING, linewidth=2.5, label="over-confident"),
+        Line2D([], [], color=ACCENT, linewidth=2.5, label="under-confident"),
+        Line2D([], [], color=QUIET, marker="o", linestyle="", label="area: number of predictions"),
     ]
     figure.legend(handles=marks, loc="outside lower left", ncols=4, fontsize=9)

@@ -1,4 +1,4 @@
-"""The one look of all figures: the colors of methods, quiet axes, titles that say what is to be seen."""
+"""The style of all figures: colors of methods, axes, and writing to files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STYLE: Any = {
 
 
 def styled() -> AbstractContextManager[None]:
-    """Inside, matplotlib draws in our style; the user's own settings stay as they are."""
+    """A context in which matplotlib draws in our style; the user's own settings are restored after it."""
     try:
         import matplotlib
     except ImportError as error:
@@ -60,7 +60,7 @@ def styled() -> AbstractContextManager[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches. No pyplot: no window, no global state. Draw on it inside `styled`."""
+    """An empty figure, in inches, without pyplot: no window and no global state. Draw on it inside `styled`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -76,7 +76,7 @@ def color_of(method: str) -> str:
 
 
 def square(axes: Axes) -> None:
-    """The unit square, with a share at each quarter."""
+    """Axes of the unit square, with ticks at each quarter."""
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ticks = (0, 0.25, 0.5, 0.75, 1)
     axes.set_xticks(ticks, ["0", "25%", "50%", "75%", "100%"])
@@ -85,7 +85,7 @@ def square(axes: Axes) -> None:
 
 
 def write(figure: Figure, path: str | Path) -> Path:
-    """Write a figure, whole or not at all, in the format of the path's ending; the same figure gives the same bytes."""
+    """Write a figure atomically, in the format of the path's ending; the same figure gives the same bytes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
