@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mixupmp.data import DATASETS
+from mixupmp.networks import NETWORKS
+
 WHAT, HOW, WHERE = "What to fit", "How to train it", "Where it is kept"
 
 
@@ -16,8 +19,8 @@ def _option(panel: str, text: str, default: str = "", *names: str, metavar: str 
 
 
 _DATA = (
-    "A name (digits, clusters, mnist, fashion-mnist, cifar10, cifar100), or the path of a folder of images by class, "
-    "or of a .npz, .csv, .tsv or .parquet file."
+    f"A name ({', '.join(DATASETS)}), or the path of a folder of images by class, or of a .npz, .csv, .tsv or .parquet "
+    "file."
 )
 _RATIO = "r: how much Mixup data for each row seen, from 0 (the deep ensemble) to inf (the Mixup ensemble)."
 _CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; flags go over it."
@@ -25,9 +28,7 @@ _CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe]
 Data = Annotated[str | None, _option(WHAT, _DATA, "digits")]
 Download = Annotated[bool, _option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download")]
 RowCount = Annotated[int | None, _option(WHAT, "Train on so many rows only, stratified.", "all")]
-NetworkName = Annotated[
-    str | None, _option(WHAT, "mlp, cnn, resnet18 or wrn-<depth>-<widen>.", "cnn for images, mlp for tables")
-]
+NetworkName = Annotated[str | None, _option(WHAT, f"One of {', '.join(NETWORKS)}.", "cnn for images, mlp for tables")]
 MethodName = Annotated[str | None, _option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp")]
 Ratio = Annotated[float | None, _option(WHAT, _RATIO, "1")]
 Alpha = Annotated[float | None, _option(WHAT, "Mixup's shares are Beta(alpha, alpha).", "2")]
