@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python -m
 # One BLAS/OpenMP thread unless a command pins its own: two spinning threads collapse when anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint format bench clean help
+.PHONY: demo test test-slow soak lint format bench clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -39,6 +39,10 @@ test: $(VENV)/.dev lint /usr/bin/chromium  ## lint, types and the test suite
 
 test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
 	$(RUN) pytest -m slow
+
+# An hour, or as long as you say: make soak SOAK_OPTIONS='--minutes 10 --engine inline'
+soak: $(VENV)/.dev  ## kill runs before every file operation and at random, resume them, compare the weights
+	$(RUN) tests.soak $(SOAK_OPTIONS)
 
 lint: $(VENV)/.dev  ## ruff, mypy and the floors of the house (import-linter)
 	$(RUN) ruff check .

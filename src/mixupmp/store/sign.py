@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mixupmp.core.errors import BadRun, InvalidArgument, MissingExtra
 from mixupmp.core.files import Directory
-from mixupmp.store.manifest import MANIFEST, SIGNATURE, Sealed
+from mixupmp.store.manifest import SIGNATURE, Sealed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -39,9 +39,10 @@ def sign(folder: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
     key : file with the Ed25519 private key.
     """
     private = _private_key(Path(key))
-    sealed = Sealed(folder)
+    manifests: list[bytes] = []
+    sealed = Sealed(folder, lambda _, manifest: manifests.append(manifest))  # what is signed is what was checked
     sealed.check_rest(limit=None)
-    sealed.write(SIGNATURE, private.sign(_PURPOSE + Directory(folder).read(MANIFEST)).hex().encode() + b"\n")
+    sealed.write(SIGNATURE, private.sign(_PURPOSE + manifests[0]).hex().encode() + b"\n")
 
 
 def verify(folder: str | os.PathLike[str], key: str | os.PathLike[str] | None = None) -> int:
