@@ -23,7 +23,6 @@ class BaseMeasure(Protocol):
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         """`count` pseudo rows given a batch of seen rows."""
-        ...
 
 
 @runtime_checkable
@@ -32,7 +31,6 @@ class AdaptiveBaseMeasure(BaseMeasure, Protocol):
 
     def adapted(self, over_confidence: Tensor) -> BaseMeasure:
         """The measure for the next epoch; `over_confidence` is mean confidence minus accuracy, by class."""
-        ...
 
 
 class InPlaceBaseMeasure(BaseMeasure, Protocol):
@@ -40,7 +38,6 @@ class InPlaceBaseMeasure(BaseMeasure, Protocol):
 
     def sample_into(self, seen: Batch, count: int, generator: Generator, out: Tensor | None) -> Batch:
         """As `sample`, with the inputs in `out`."""
-        ...
 
 
 def samples_in_place(base: BaseMeasure) -> TypeGuard[InPlaceBaseMeasure]:
@@ -69,11 +66,9 @@ class Mixup:
         return symmetric_beta(self.alpha, draws[2], draws[3])
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
-        """`count` mixed rows."""
         return self.sample_into(seen, count, generator, None)
 
     def sample_into(self, seen: Batch, count: int, generator: Generator, out: Tensor | None) -> Batch:
-        """`count` mixed rows, with the inputs in `out` if given."""
         return mix(seen, *self._pairs(seen, count, generator), out)
 
     def _pairs(self, seen: Batch, count: int, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +101,6 @@ class ClassAdjustedMixup:
         return replace(self, mixed=tuple((over_confidence > 0).tolist()))
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
-        """`count` rows, mixed or repeated."""
         first, second, share = Mixup(self.alpha)._pairs(seen, count, generator)
         if self.mixed is not None:
             mixed = torch.tensor(self.mixed, device=share.device)[seen.targets[first].argmax(1)]
@@ -124,7 +118,6 @@ class Perturbed:
         check(number(self.variance) and 0 < self.variance < inf, "variance", self.variance, "positive and finite")
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
-        """`count` noisy rows."""
         rows = choose(torch.rand(count, generator=generator), len(seen.inputs)).to(seen.inputs.device)
         inputs = seen.inputs[rows]
         noise = torch.randn(inputs.shape, generator=generator).to(inputs.device)
@@ -144,7 +137,6 @@ class Uniform:
         check(number(self.high) and self.low < self.high < inf, "high", self.high, must)
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
-        """`count` random rows, of the seen rows' mean weight."""
         inputs = torch.rand(count, *seen.inputs.shape[1:], generator=generator)
         inputs.mul_(self.high - self.low).add_(self.low)
         classes = seen.targets.shape[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 
 class MixupMPError(Exception):
@@ -16,12 +16,12 @@ class MixupMPError(Exception):
 
     code = 2  # the exit code of a command that ends with it
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # By message, not by the arguments of __init__: errors are pickled by worker processes.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
-def _rebuilt(kind: type[MixupMPError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> MixupMPError:
+def _rebuilt(kind: type[MixupMPError], arguments: tuple[object, ...], attributes: dict[str, object]) -> MixupMPError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(attributes)

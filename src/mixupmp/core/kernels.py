@@ -36,7 +36,6 @@ class PadCrop:
         check(whole(self.padding, 0), "padding", self.padding, "a whole number of pixels, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """A random crop of each image."""
         _check_images(inputs, "PadCrop")
         offsets = 2 * self.padding + 1
         offset = torch.randint(offsets, (2, len(inputs)), generator=generator)
@@ -75,7 +74,6 @@ class HorizontalFlip:
         check(number(self.probability) and 0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """The images, some of them mirrored."""
         _check_images(inputs, "HorizontalFlip")
         flip = torch.rand(len(inputs), generator=generator) < self.probability
         # One gather of rows from all images and their mirrors: three times as fast as writing some into a copy.
@@ -107,7 +105,6 @@ class RandomResizedCrop:
         check(0 < low <= high, "aspect", self.aspect, "two ratios, 0 < low <= high")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """A random crop of each image, resized."""
         _check_images(inputs, "RandomResizedCrop")
         share, shape, across, down = torch.rand(4, len(inputs), generator=generator)
         share = self.area[0] + share * (self.area[1] - self.area[0])
@@ -139,7 +136,6 @@ class Compose:
         return any(uses_global_generator(kernel) for kernel in self.kernels)
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """All kernels applied in order."""
         for kernel in self.kernels:
             inputs = kernel(inputs, generator)
         return inputs
@@ -158,7 +154,6 @@ class OnBatch:
         return not self.by_name
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """The transformed batch."""
         result = self.transform(inputs, generator=generator) if self.by_name else self.transform(inputs)
         if not isinstance(result, Tensor) or len(result) != len(inputs):
             must = f"a transform that returns a tensor of {len(inputs)} rows, as it was given"

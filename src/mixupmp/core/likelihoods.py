@@ -20,28 +20,22 @@ class Likelihood(Protocol):
     @property
     def outputs(self) -> int:
         """How many outputs the network has for a row."""
-        ...
 
     @property
     def classes(self) -> int | None:
         """How many classes there are; None in regression."""
-        ...
 
     def encode(self, labels: Tensor) -> Tensor:
         """Labels as targets that can be mixed: (rows, columns) float32."""
-        ...
 
     def row_losses(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
         """-log p(target | outputs) of each row; outputs and targets lie along `dim`."""
-        ...
 
     def output_gradient(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
         """Gradient of `row_losses` with respect to the outputs, for the engine with its own backward pass."""
-        ...
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the encoded label, given outputs along the last dimension."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -59,15 +53,12 @@ class Categorical:
 
     @property
     def outputs(self) -> int:
-        """One logit per class."""
         return self.classes
 
     def encode(self, labels: Tensor) -> Tensor:
-        """One-hot probabilities."""
         return functional.one_hot(labels.long(), self.classes).float()
 
     def row_losses(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
-        """Cross-entropy of each row."""
         return -(targets * functional.log_softmax(outputs, dim)).sum(dim)
 
     def output_gradient(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
@@ -91,18 +82,15 @@ class Gaussian:
     outputs: ClassVar[int] = 2
 
     def encode(self, labels: Tensor) -> Tensor:
-        """Values as one column."""
         return labels.float().view(-1, 1)
 
     def row_losses(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
-        """Gaussian negative log-likelihood of each row."""
         mean, log_variance = outputs.unbind(dim)
         log_variance = _bounded(log_variance)
         error = targets.squeeze(dim) - mean
         return 0.5 * (log(2 * pi) + log_variance + error.square() * torch.exp(-log_variance))
 
     def output_gradient(self, outputs: Tensor, targets: Tensor, dim: int = -1) -> Tensor:
-        """By automatic differentiation."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             return torch.autograd.grad(self.row_losses(leaf, targets, dim).sum(), leaf)[0]

@@ -190,7 +190,7 @@ class EnsemblePosterior(Posterior):
         self._stacked = None
         return super().to(device)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_stacked": None}  # its closures cannot be pickled
 
     def _outputs(self, inputs: Tensor) -> Tensor:
@@ -201,10 +201,9 @@ class EnsemblePosterior(Posterior):
         return self._stacked(inputs)
 
 
-def logits_of(outputs: Any) -> Tensor:
+def logits_of(outputs: object) -> Tensor:
     """A network's outputs as a tensor: the result itself, or its `.logits` as transformers return it."""
-    if isinstance(outputs, Tensor):
-        return outputs
-    if isinstance(getattr(outputs, "logits", None), Tensor):
-        return outputs.logits
+    logits = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
     raise InvalidArgument("network", outputs, "a module that returns a tensor, or an object with .logits")

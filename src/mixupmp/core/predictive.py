@@ -115,11 +115,9 @@ class Future(Protocol):
 
     def __len__(self) -> int:
         """How many rows an epoch visits."""
-        ...
 
     def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
         """A batch for each chunk of row indices."""
-        ...
 
 
 @dataclass
@@ -134,7 +132,6 @@ class ResampledFuture:
         return len(self.data.rows)
 
     def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
-        """A batch for each chunk of row indices."""
         for rows in self.data.rows.batches(chunks):
             yield self._batch(rows, generator)
 

@@ -24,7 +24,6 @@ class RowSource(Protocol):
 
     def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
         """The rows of each chunk of indices, in order."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)  # tensors have no single truth value: compare by identity, or by fingerprint
@@ -56,7 +55,6 @@ class Rows:
         return Rows(self.inputs.index_select(0, indices), self.labels.index_select(0, indices), weights)
 
     def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
-        """The rows of each chunk of indices: one gather each, on the device where the rows are."""
         for chunk in chunks:
             yield self.take(chunk.to(self.inputs.device))
 
@@ -161,7 +159,6 @@ class DatasetRows:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
-        """The rows of each chunk of indices, in order."""
         loader = DataLoader(
             self.dataset,
             batch_sampler=[chunk.tolist() for chunk in chunks],

@@ -27,11 +27,9 @@ class Sampler(Protocol):
     @property
     def networks(self) -> int:
         """How many networks are to be trained."""
-        ...
 
     def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         """The posterior of these trained networks."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Laplace:
         return approximation
 
 
-def _batches(data: TrainingData, rows: int = 256) -> DataLoader[Any]:
+def _batches(data: TrainingData, rows: int = 256) -> DataLoader[tuple[Tensor, ...]]:
     """The training rows, scaled but not augmented, as the DataLoader that laplace-torch takes."""
     unused = torch.Generator()
     chunks = torch.arange(len(data.rows)).split(rows)

@@ -19,11 +19,9 @@ class DrawnWeights(Protocol):
     @property
     def atoms(self) -> int | None:
         """T; None: as many as seen rows."""
-        ...
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
         """(seen + atoms,) weights that sum to one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class Dirichlet:
         _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
-        """(seen + atoms,) weights that sum to one."""
         if ratio == inf:
             # The limit of a Dirichlet whose mass c goes to infinity: none on the seen rows, no spread on the atoms.
             return torch.cat([torch.zeros(seen), torch.full((atoms,), 1 / atoms)])
@@ -86,7 +83,6 @@ class StabilizedDirichlet:
         _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
-        """(seen + atoms,) weights that sum to one."""
         plain = Dirichlet().draw(seen, atoms, ratio, generator)
         rows = seen + atoms
         eta = 1 / (self.bound * rows - rows)

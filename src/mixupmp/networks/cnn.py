@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from torch import Tensor, nn
 
 from mixupmp.core.errors import check, check_dropout
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
+from mixupmp.networks.mlp import linear_layers
 
 
 class CNN(nn.Module):
@@ -38,16 +37,10 @@ class CNN(nn.Module):
         self.first = PooledConvolution(channels, 6, side, padding=padding, bias=bias)
         self.second = PooledConvolution(6, 16, side, padding=padding, bias=bias)
         shrunk = [_pooled(_pooled(pixels, side, padding), side, padding) for pixels in size]
-        widths = (16 * shrunk[0] * shrunk[1], 120, 84)
-        layers: list[nn.Module] = []
-        for width, following in pairwise(widths):
-            layers += [nn.Linear(width, following, bias=bias), nn.ReLU()]
-            if dropout:
-                layers.append(nn.Dropout(dropout))
-        self.head = nn.Sequential(*layers, nn.Linear(84, outputs, bias=bias))
+        widths = (16 * shrunk[0] * shrunk[1], 120, 84, outputs)
+        self.head = nn.Sequential(*linear_layers(widths, dropout, bias))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, outputs) for scaled images."""
         return self.head(self.second(self.first(inputs)).flatten(1))
 
     def layers(self) -> list[nn.Module]:

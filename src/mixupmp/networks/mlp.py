@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from torch import nn
 
 from mixupmp.core.errors import check_dropout
+
+
+def linear_layers(widths: Sequence[int], dropout: float, bias: bool) -> Iterator[nn.Module]:
+    """Linear layers between these widths, with ReLU and dropout between them."""
+    for width, following in pairwise(widths[:-1]):
+        yield nn.Linear(width, following, bias=bias)
+        yield nn.ReLU()
+        if dropout:
+            yield nn.Dropout(dropout)
+    yield nn.Linear(widths[-2], widths[-1], bias=bias)
 
 
 class MLP(nn.Sequential):
@@ -22,13 +32,7 @@ class MLP(nn.Sequential):
         bias: bool = True,
     ) -> None:
         check_dropout(dropout)
-        widths = [features, *hidden]
-        layers: list[nn.Module] = [nn.Flatten()]
-        for width, following in pairwise(widths):
-            layers += [nn.Linear(width, following, bias=bias), nn.ReLU()]
-            if dropout:
-                layers.append(nn.Dropout(dropout))
-        super().__init__(*layers, nn.Linear(widths[-1], outputs, bias=bias))
+        super().__init__(nn.Flatten(), *linear_layers((features, *hidden, outputs), dropout, bias))
 
     def layers(self) -> list[nn.Module]:
         """The network as a sequence of layers, for the stacked forward pass."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,9 +27,20 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, following, height / stride, width / stride)."""
         inner = self.dropout(functional.relu(self.first_norm(self.first(inputs)), inplace=True))
         return functional.relu(self.second_norm(self.second(inner)) + self.shortcut(inputs), inplace=True)
+
+
+def _stages(
+    block: type[BasicBlock | WideBlock], channels: int, widths: Sequence[int], blocks: int, dropout: float
+) -> nn.Sequential:
+    """Stages of so many blocks each; all but the first stage begin with stride 2."""
+    layers: list[nn.Module] = []
+    for stage, width in enumerate(widths):
+        for number in range(blocks):
+            layers.append(block(channels, width, 2 if stage and not number else 1, dropout))
+            channels = width
+    return nn.Sequential(*layers)
 
 
 class ResNet18(nn.Module):
@@ -42,18 +55,10 @@ class ResNet18(nn.Module):
         check_dropout(dropout)
         self.stem = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.stem_norm = nn.BatchNorm2d(width)
-        blocks: list[nn.Module] = []
-        current = width
-        for stage, following in enumerate((width, 2 * width, 4 * width)):
-            for block in range(2):
-                stride = 2 if stage and not block else 1
-                blocks.append(BasicBlock(current, following, stride, dropout))
-                current = following
-        self.stages = nn.Sequential(*blocks)
-        self.head = nn.Linear(current, outputs)
+        self.stages = _stages(BasicBlock, width, (width, 2 * width, 4 * width), 2, dropout)
+        self.head = nn.Linear(4 * width, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, outputs) for scaled images."""
         hidden = functional.relu(self.stem_norm(self.stem(inputs)), inplace=True)
         return self.head(self.stages(hidden).mean((2, 3)))
 
@@ -73,7 +78,6 @@ class WideBlock(nn.Module):
             self.shortcut = nn.Conv2d(channels, following, 1, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, following, height / stride, width / stride)."""
         inner = self.first(functional.relu(self.first_norm(inputs), inplace=True))
         inner = self.second(functional.relu(self.second_norm(self.dropout(inner)), inplace=True))
         return inner + self.shortcut(inputs)
@@ -100,18 +104,10 @@ class WideResNet(nn.Module):
         check(depth >= 10 and (depth - 4) % 6 == 0, "depth", depth, "6 k + 4: 10, 16, 22, 28, ...")
         check(widen >= 1, "widen", widen, "at least 1")
         self.stem = nn.Conv2d(channels, 16, 3, 1, 1)
-        blocks: list[nn.Module] = []
-        current = 16
-        for stage, following in enumerate((16 * widen, 32 * widen, 64 * widen)):
-            for block in range((depth - 4) // 6):
-                stride = 2 if stage and not block else 1
-                blocks.append(WideBlock(current, following, stride, dropout))
-                current = following
-        self.stages = nn.Sequential(*blocks)
-        self.norm = nn.BatchNorm2d(current)
-        self.head = nn.Linear(current, outputs)
+        self.stages = _stages(WideBlock, 16, (16 * widen, 32 * widen, 64 * widen), (depth - 4) // 6, dropout)
+        self.norm = nn.BatchNorm2d(64 * widen)
+        self.head = nn.Linear(64 * widen, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, outputs) for scaled images."""
         hidden = functional.relu(self.norm(self.stages(self.stem(inputs))), inplace=True)
         return self.head(hidden.mean((2, 3)))

@@ -68,7 +68,7 @@ class PooledConvolution(nn.Conv2d):
         rows_innermost = inputs.permute(1, 2, 3, 0).is_contiguous()
         return rows_innermost and len(inputs) > 1 and self.in_channels <= FEW_CHANNELS and self.kernel_size[0] >= 5
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
 
