@@ -55,10 +55,10 @@ def test_moving_r_changes_the_landscape_and_the_future(visit: Callable[..., Any]
     page = visit(address + SMALL).page
     settled(page)
     before, said = landscape(page), page.locator("#future-title").inner_text()
-    assert said == "A future: 870 rows seen, 870 imagined"
+    assert said == "A future: 870 observed rows, 870 simulated"
     trained_again(page, lambda: page.locator("#ratio").press("Home"))
     assert landscape(page) != before
-    assert page.locator("#future-title").inner_text() == "A future: the 870 rows seen, and no others"
+    assert page.locator("#future-title").inner_text() == "A future: the 870 observed rows, and no others"
     assert "Deep ensemble" in page.locator("#landscape-title").inner_text()
     trained_again(page, lambda: page.locator("#ratio").press("End"))
     assert page.locator("#ratio-said").inner_text() == "r = ∞"

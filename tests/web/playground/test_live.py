@@ -36,7 +36,7 @@ def test_frames_tell_the_scene_once_and_the_landscape_each_time() -> None:
     assert len(first["future"]) == 8
     assert "snippet" not in last
     assert last["step"] == last["steps"] == 12
-    assert (last["members"], last["classes"], last["lost"]) == (3, 2, [])
+    assert (last["members"], last["classes"], last["diverged"]) == (3, 2, [])
     for _, body in told:
         assert len(body) == CELLS * (2 + 3 * 2)
 
@@ -78,5 +78,5 @@ def test_members_that_diverge_are_counted_out() -> None:
     points = tuple((15.0 * (1 if k % 2 else -1), 15.0 * (1 if k % 3 else -1), k % 2) for k in range(40))
     told = list(unpacked(b"".join(frames(Scene(learning_rate=5.0, members=6, steps=400, points=points)))))
     last, body = told[-1]
-    assert last["members"] == 6 - len(last["lost"])
+    assert last["members"] == 6 - len(last["diverged"])
     assert len(body) == (CELLS * (2 + 2 * last["members"]) if last["members"] else 0)

@@ -1,7 +1,7 @@
 """A scene while it trains: frames of the landscape, as fast as a page can show them.
 
 A frame is its length (uint32, little-endian), the length of its JSON header, the header, and bytes: the uncertainty of
-each cell of the grid (0..255), its likeliest class, and for each member and class how far that class leads there
+each cell of the grid (0..255), its most probable class, and for each member and class how far that class leads there
 (int8, zero on a decision boundary). Rows of the grid run from the bottom up.
 """
 
@@ -26,12 +26,12 @@ from mixupmp.train.vectorized.engine import VectorizedFit, dealt
 from mixupmp.web.playground.scene import Scene
 
 SIDE = 64  # cells of the landscape along one side
-FIRST_STEPS = 5  # before the first picture: it is to come at once
+FIRST_STEPS = 5  # before the first frame, which should come at once
 PACE = (0.06, 0.25)  # seconds of training from one frame to the next, at first and later on
 
 
 def frames(scene: Scene, stopped: Callable[[], bool] = lambda: False) -> Iterator[bytes]:
-    """Train the scene's members and tell how it goes; ends when the recipe does, or when it is stopped."""
+    """Train the scene's members and yield a frame from time to time, until the recipe ends or `stopped`."""
     plan = scene.plan()
     opening = {"snippet": scene.snippet(), "seen": seen(plan), "future": future(plan), "side": SIDE, "limit": LIMIT}
     fit = VectorizedFit(plan, dealt(tuple(range(scene.members)), cores()))
@@ -77,28 +77,29 @@ def future(plan: Plan) -> list[list[float]]:
 
 
 def frame(fit: VectorizedFit, grid: Tensor, inputs: Tensor, opening: dict[str, Any]) -> bytes:
-    """What there is to see now."""
+    """The fit's current state as a frame; `opening` is added to its header."""
     outputs = fit.outputs(torch.cat([grid, inputs]))
     # Weights can overflow in the very step whose loss was still finite.
     finite = torch.isfinite(outputs).flatten(1).all(1).tolist()
-    kept = [place for place, member in enumerate(fit.members) if finite[place] and member not in fit.diverged_at]
-    lost = [member for place, member in enumerate(fit.members) if place not in kept]
-    outputs = outputs[kept]
-    header = {**opening, "step": fit.step, "steps": fit.total_steps, "seconds": round(fit.seconds, 3), "lost": lost}
-    if not kept:
-        return packed({**header, "members": 0})
+    members = list(enumerate(fit.members))
+    finite_members = [place for place, member in members if finite[place] and member not in fit.diverged_at]
+    diverged = [member for place, member in members if place not in finite_members]
+    outputs = outputs[finite_members]
+    header = opening | {"step": fit.step, "steps": fit.total_steps, "seconds": round(fit.seconds, 3)}
+    header |= {"members": len(finite_members), "diverged": diverged}
+    if not finite_members:
+        return packed(header)
     uncertainty = gini(outputs.softmax(-1), rescale=True)
     on_grid, on_data = uncertainty[: len(grid)], uncertainty[len(grid) :]
     header |= {
-        "members": len(kept),
         "classes": outputs.shape[-1],
-        "unsure_everywhere": round(float(on_grid.mean()), 4),
-        "unsure_on_data": round(float(on_data.mean()), 4),
+        "mean_uncertainty": round(float(on_grid.mean()), 4),
+        "mean_uncertainty_on_data": round(float(on_data.mean()), 4),
     }
     outputs = outputs[:, : len(grid)]
-    likeliest = outputs.softmax(-1).mean(0).argmax(-1)
+    predicted = outputs.softmax(-1).mean(0).argmax(-1)
     levels = (on_grid * 255).round().clamp(0, 255)
-    return packed(header, levels.to(torch.uint8), likeliest.to(torch.uint8), leads(outputs))
+    return packed(header, levels.to(torch.uint8), predicted.to(torch.uint8), leads(outputs))
 
 
 def leads(outputs: Tensor) -> Tensor:

@@ -155,6 +155,7 @@ def _add_predict(
         "/predict",
         response_model=PredictResponse,
         responses={status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()},
+        response_description="The predictions.",
         summary="Predict rows or an image",
         description=PREDICT,
         openapi_extra={"requestBody": _request_body()},

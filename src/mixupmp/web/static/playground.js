@@ -44,9 +44,9 @@ function showScene() {
   get("ratio").value = Math.round(100 * placeOf(scene.ratio));
   get("ratio-said").textContent = `r = ${says(scene.ratio)}`;
   const share = Math.round(100 * placeOf(scene.ratio));
-  get("ratio-hint").textContent = scene.ratio === 0 ? "Only what was seen: a deep ensemble."
-    : scene.ratio === Infinity ? "Only imagined rows." : `${share}% of the future is imagined.`;
-  if (predictive === "bayesian-bootstrap") get("ratio-hint").textContent = "The bootstrap imagines nothing.";
+  get("ratio-hint").textContent = scene.ratio === 0 ? "Only the observed rows: a deep ensemble."
+    : scene.ratio === Infinity ? "Only simulated rows." : `${share}% of the future is simulated.`;
+  if (predictive === "bayesian-bootstrap") get("ratio-hint").textContent = "The bootstrap simulates no rows.";
   for (const name of ["alpha", "variance"]) {
     get(name).value = Math.round(100 * scales[name].of(scene[name]));
     get(`${name}-said`).textContent = scene[name];
@@ -69,12 +69,12 @@ const enable = (name, on) => {
 const percent = (value) => `${Math.round(100 * value)}%`;
 function showProgress(header) {
   get("progress").value = header.step / header.steps;
-  const lost = header.lost.length ? ` ${header.lost.length} of ${scene.members} members diverged.` : "";
+  const diverged = header.diverged.length ? ` ${header.diverged.length} of ${scene.members} members diverged.` : "";
   if (!header.members) { get("status").textContent = "All members diverged: the points may lie too far apart for this rate."; return; }
-  const said = `Step ${header.step.toLocaleString("en")} of ${header.steps.toLocaleString("en")}. ` +
-    `Mean uncertainty ${percent(header.unsure_everywhere)} over the square, ${percent(header.unsure_on_data)} on the data.${lost}`;
-  get("status").textContent = said;
-  get("landscape-title").textContent = `${nameOf(scene)}: uncertainty ${percent(header.unsure_everywhere)} over the square, ${percent(header.unsure_on_data)} on the data`;
+  const progress = `Step ${header.step.toLocaleString("en")} of ${header.steps.toLocaleString("en")}. ` +
+    `Mean uncertainty ${percent(header.mean_uncertainty)} over the square, ${percent(header.mean_uncertainty_on_data)} on the data.${diverged}`;
+  get("status").textContent = progress;
+  get("landscape-title").textContent = `${nameOf(scene)}: uncertainty ${percent(header.mean_uncertainty)} over the square, ${percent(header.mean_uncertainty_on_data)} on the data`;
   landscapeCanvas.setAttribute("aria-label", `Uncertainty landscape. ${get("landscape-title").textContent}.`);
 }
 
@@ -111,8 +111,8 @@ function take(header, body) {
     get("snippet").textContent = header.snippet;
     ({ future, seen } = header);
     last = { side: header.side };
-    const imagined = future.length - (scene.ratio === Infinity ? 0 : seen.length);
-    get("future-title").textContent = imagined > 0 ? `A future: ${scene.ratio === Infinity ? "no" : seen.length} rows seen, ${imagined} imagined` : `A future: the ${seen.length} rows seen, and no others`;
+    const simulated = future.length - (scene.ratio === Infinity ? 0 : seen.length);
+    get("future-title").textContent = simulated > 0 ? `A future: ${scene.ratio === Infinity ? "no" : seen.length} observed rows, ${simulated} simulated` : `A future: the ${seen.length} observed rows, and no others`;
   }
   if (header.members) {
     const { side } = last, cells = side * side;

@@ -3,7 +3,7 @@ export const DEFAULTS = { predictive: "mixup-mp", ratio: 1, alpha: 1, variance: 
 const PREDICTIVES = ["mixup-mp", "bayesian-bootstrap", "dp-mp-perturbed", "dp-mp-uniform"];
 const NUMBERS = { alpha: [0.01, 100], variance: [0.01, 100], members: [1, 16], steps: [1, 20000], seed: [0, 2147483647] };
 
-// r from 0 to infinity on a slider of finite length: its place is r / (1 + r), the share of imagined rows.
+// r from 0 to infinity on a slider of finite length: its place is r / (1 + r), the share of simulated rows.
 export const ratioAt = (place) => {
   if (place <= 0) return 0;
   if (place >= 1) return Infinity;
