@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from mixupmp.cli.output import complain
+from mixupmp.cli.output import print_error
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.version import __version__
 
@@ -85,6 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="mixupmp")
     except MixupMPError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.code)
     sys.exit(0)

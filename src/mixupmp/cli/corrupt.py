@@ -1,4 +1,4 @@
-"""`mixupmp corrupt`: a corrupted copy of a test set, and a picture of what was done to it."""
+"""`mixupmp corrupt`: a corrupted copy of a test set, and a contact sheet of all corruptions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def command(
     """Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.
 
     The copy has the published layout: one .npy for each corruption, with the severities one after another, and
-    labels.npy. Written to <data root>/<name>-c, it is found by evaluate --corruption and by reproduce. A copy that was
-    interrupted is gone on with.
+    labels.npy. Written to <data root>/<name>-c, it is found by evaluate --corruption and by reproduce. An interrupted
+    copy is continued.
 
     [bold]Examples[/bold]
 

@@ -68,8 +68,8 @@ class Demo:
     def __post_init__(self) -> None:
         check(len(self.seeds) >= 1, "seeds", self.seeds, "at least one seed")
         check(self.ratios[:1] == (0.0,), "ratios", self.ratios, "0 first, which is the deep ensemble, then others")
-        check(whole(self.members) and 1 <= self.trial_members <= self.members, "trial_members", self.trial_members,
-              f"from 1 to members ({self.members})")  # fmt: skip
+        enough = whole(self.members) and 1 <= self.trial_members <= self.members
+        check(enough, "trial_members", self.trial_members, f"from 1 to members ({self.members})")
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

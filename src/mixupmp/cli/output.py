@@ -39,7 +39,7 @@ def remark(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """What went wrong, on stderr."""
     typer.secho("error: ", err=True, nl=False, fg="red", bold=True)
     typer.echo(text, err=True)

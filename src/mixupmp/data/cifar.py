@@ -75,9 +75,8 @@ def _classes(path: Path, key: str) -> tuple[str, ...]:
 def read_cifar10(folder: Path) -> Dataset:
     """The folder cifar-10-batches-py."""
     train = _rows([folder / name for name in CIFAR10.files[:5]], "labels")
-    test = _rows([folder / "test_batch"], "labels")
     classes = _classes(folder / "batches.meta", "label_names")
-    return Dataset("cifar10", train, test, classes, CIFAR10_SCALE).checked()
+    return Dataset("cifar10", train, _rows([folder / "test_batch"], "labels"), classes, CIFAR10_SCALE).checked()
 
 
 def read_cifar100(folder: Path) -> Dataset:
@@ -88,10 +87,10 @@ def read_cifar100(folder: Path) -> Dataset:
 
 
 def cifar10(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
-    """CIFAR-10: 50,000 and 10,000 color 32 x 32 pictures of 10 classes (Krizhevsky, 2009)."""
+    """CIFAR-10: 50,000 and 10,000 color 32 x 32 images of 10 classes (Krizhevsky, 2009)."""
     return read_cifar10(locate(CIFAR10, root, download))
 
 
 def cifar100(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
-    """CIFAR-100: 50,000 and 10,000 color 32 x 32 pictures of 100 classes (Krizhevsky, 2009)."""
+    """CIFAR-100: 50,000 and 10,000 color 32 x 32 images of 100 classes (Krizhevsky, 2009)."""
     return read_cifar100(locate(CIFAR100, root, download))

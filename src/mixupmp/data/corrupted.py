@@ -52,9 +52,14 @@ def find_corrupted(
 ) -> Path | None:
     """The folder with a dataset's corrupted test set in the published layout, or None where there is none.
 
-    For CIFAR these are the published files (2.9 GB, downloaded only where that is asked for); for any dataset a
-    folder ROOT/<name>-c written by `write_corrupted` is found as well. All 19 files must be there, or the one that
-    `name` names.
+    The published files of CIFAR, or a folder ROOT/<dataset>-c that `write_corrupted` wrote.
+
+    Parameters
+    ----------
+    download
+        Fetch the published files (2.9 GB).
+    name
+        The one corruption whose file must be there; by default all 19 must be.
     """
     published = PUBLISHED.get(dataset)
     if published is not None and download:
@@ -72,8 +77,8 @@ def corrupted(
 ) -> Rows:
     """The test rows of a dataset under one corruption at one severity.
 
-    Published files are used where they are, with the labels that lie beside them; so is a copy written by
-    `write_corrupted`, if it was made from these very rows with this seed. Otherwise the rows are made here.
+    Read from the published files with their own labels, or from a copy that `write_corrupted` made of these very rows
+    with this seed; otherwise computed.
     """
     if name not in CORRUPTIONS:
         raise UnknownName("corruption", name, CORRUPTIONS)
@@ -126,11 +131,17 @@ def write_corrupted(
     workers: int = 1,
     written: Callable[[str], None] | None = None,
 ) -> Path:
-    """Write the test set under all 19 corruptions: `<name>.npy`, severities 1 to 5 one after another, and labels.npy.
+    """Write the test set under all 19 corruptions, in the published layout.
 
-    Each file is (5 rows, height, width, channels) uint8 and appears whole or not at all, so a run that was stopped
-    goes on where it was. A folder that holds anything else is left alone. `written` is called with each name as its
-    file is there; more than one of `workers` are processes of one thread each.
+    Each file is written atomically, so that an interrupted call continues where it was. A folder that holds anything
+    else is refused.
+
+    Parameters
+    ----------
+    workers
+        Processes, of one thread each.
+    written
+        Called with the name of each corruption whose file is there.
     """
     folder = Path(folder)
     check(workers >= 1, "workers", workers, "at least 1")

@@ -119,5 +119,5 @@ def mnist(root: str | os.PathLike[str] | None = None, download: bool = False, se
 
 
 def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
-    """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 pictures of clothes (Xiao et al., 2017)."""
+    """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 images of clothes (Xiao et al., 2017)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)

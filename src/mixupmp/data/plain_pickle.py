@@ -15,23 +15,13 @@ from typing import Any
 import numpy as np
 
 from mixupmp.core.errors import BadData
-
-# What a damaged or hostile stream makes the pickle machine raise.
-_FAULTS = (
-    pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
-    MemoryError, ImportError, RecursionError,
-)  # fmt: skip
+from mixupmp.data.files import reading
 
 
 def read_plain_pickle(path: Path) -> Any:
     """The content of a pickle that holds plain data and arrays only. Python 2's strings come back as bytes."""
-    try:
-        with path.open("rb") as file:
-            return _resolve(_PlainUnpickler(file, path).load())
-    except BadData:
-        raise
-    except _FAULTS as error:
-        raise BadData(f"{path} is not a whole pickle of plain data ({type(error).__name__}: {error}).") from error
+    with reading(path, "a pickle of plain data"), path.open("rb") as file:
+        return _resolve(_PlainUnpickler(file, path).load())
 
 
 class _PlainUnpickler(pickle.Unpickler):

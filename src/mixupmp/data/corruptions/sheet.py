@@ -1,4 +1,4 @@
-"""A contact sheet: every corruption at every severity in one picture, to look at."""
+"""A contact sheet: every corruption at every severity in one figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = 0.12  # of an image's side, between the cells
 
 
 def contact_sheet(images: Tensor, path: str | os.PathLike[str], seed: int = 0) -> Path:
-    """Write a picture of 19 rows: the images as they are, then at severities 1 to 5. Three or four images fit a cell.
+    """Write a figure of 19 rows: the images as they are, then at severities 1 to 5. Three or four images fit a cell.
 
     The path's ending says the format, .png or any other that matplotlib writes.
     """
