@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.cli import main
 from mixupmp.metrics import METRICS, Metric
 from mixupmp.train.run import fit
-from mixupmp.web.report import render_report, runs, write_tables
+from mixupmp.web.report import ShiftPoint, render_report, runs, write_tables
 from mixupmp.web.report.table import Cell, Table
 
 from .answers import made_up_run, picture_dataset, two_runs
@@ -39,6 +40,17 @@ def test_every_table_is_written_and_has_the_numbers_of_the_page(tmp_path: Path) 
     for line, run in zip(lines, compared, strict=True):
         assert float(line["ACC (%)"]) == pytest.approx(100 * run.metrics.value("acc"), abs=0.005)
         assert f"{line['NLL']}" in render_report(compared)
+
+
+def test_a_severity_has_its_own_column_where_others_were_left_out(tmp_path: Path) -> None:
+    compared = two_runs()
+    for k, severities in enumerate(((1, 3, 5), (3,))):
+        points = tuple(ShiftPoint("fog", s, {"acc": 0.1 * s, "nll": 1.0, "ece": 0.2}) for s in severities)
+        compared[k] = replace(compared[k], evaluation=replace(compared[k].evaluation, shifts=points))
+    write_tables(compared, tmp_path)
+    first, second = csv.DictReader((tmp_path / "shift-acc.csv").read_text().splitlines())
+    assert (first["1"], first["3"], first["5"]) == ("10%", "30%", "50%")
+    assert (second["1"], second["3"], second["5"]) == ("–", "30%", "–")
 
 
 def test_one_best_is_bold_and_equals_of_it_are_too() -> None:

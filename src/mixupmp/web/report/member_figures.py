@@ -118,8 +118,12 @@ def _shift(runs: Sequence[EvaluatedRun], metric: Metric) -> Figure:
     if len(runs) > 1:
         best, _ = max(curves, key=lambda pair: metric.sign * pair[1][-1][1])
         title += f": {best.title} is best at severity {worst}"
-    head = ("Run", *(str(k) for k in range(worst + 1)))
-    rows = [(run.title, *(show(value) for _, value in curve)) for run, curve in curves]
+    severities = sorted({severity for _, curve in curves for severity, _ in curve})
+    rows = []
+    for run, curve in curves:
+        found = {severity: show(value) for severity, value in curve}
+        rows.append((run.title, *(found.get(severity, "–") for severity in severities)))
+    head = ("Run", *map(str, severities))
     table = Table(f"shift-{metric.name}", f"{metric.heading} by severity", head, rows)
     return Figure(title, (chart,), table=table, legend=len(runs) > 1)
 
