@@ -49,6 +49,26 @@ class Summary:
     training_accuracy: float | None = None
     diverged_at: int | None = None  # first step with a loss that is not finite
     history: list[dict[str, Any]] = field(default_factory=list)
+    collapsed: bool = False  # its outputs do not depend on its inputs
+
+
+def left_out(summaries: Sequence[Summary]) -> dict[int, str]:
+    """Members that are not part of the posterior, with the reason.
+
+    These are the diverged ones and the collapsed ones; where all that are finite have collapsed, they are kept.
+    """
+    reasons = {s.member: f"diverged at step {s.diverged_at}" for s in summaries if s.diverged_at is not None}
+    finite = [s for s in summaries if s.diverged_at is None]
+    if not all(s.collapsed for s in finite):
+        reasons |= {s.member: "collapsed: its outputs do not depend on its inputs" for s in finite if s.collapsed}
+    return reasons
+
+
+def member_notes(summaries: Sequence[Summary]) -> list[str]:
+    """A line for each member that diverged or collapsed."""
+    reasons, kept = left_out(summaries), "collapsed: its outputs do not depend on its inputs (kept, as all collapsed)"
+    noted = [s.member for s in summaries if s.collapsed or s.member in reasons]
+    return [f"member {member} {reasons.get(member, kept)}" for member in noted]
 
 
 class Posterior(ABC):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import Posterior, Summary, left_out
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.weights import Expected
@@ -128,10 +128,11 @@ class Cache:
 
     def posterior(self, wanted: Wanted) -> Posterior | None:
         """The posterior of the trained networks, or None where all of them diverged."""
-        plan, networks, summaries = wanted.plan, [], []
-        for summary, weights in self.finished(wanted):
-            summaries.append(summary)
-            if summary.diverged_at is None:
+        plan, networks, finished = wanted.plan, [], list(self.finished(wanted))
+        summaries = [summary for summary, _ in finished]
+        out = left_out(summaries)
+        for summary, weights in finished:
+            if summary.member not in out:
                 network = build_network(plan, summary.member)
                 network.load_state_dict(weights)
                 networks.append(network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import Summary, left_out
 from mixupmp.metrics import display
 
 SHOWN = ("acc", "nll", "brier", "ece", "oe", "ue")
@@ -36,15 +36,15 @@ def _what_it_is(plan: Mapping[str, Any], stories: Sequence[Summary]) -> str:
     about = f"one of {likelihood['classes']} classes" if "classes" in likelihood else "a number with its variance"
     names = ", ".join(task.get("classes", [])[:20])
     about += f": {names}" if names else ""
-    kept = sum(story.diverged_at is None for story in stories)
+    kept = len(stories) - len(left_out(stories))
     lines = [
         f"A martingale posterior: {kept} trained network{'s' if kept != 1 else ''}, whose predictions are averaged, "
         f"by the sampler `{sampler.get('type', 'unknown')}` with {sampler.get('members', kept)} members.",
         f"It takes raw inputs of shape {shape} (it scales them itself) and predicts {about}.",
     ]
-    lost = [f"member {story.member} diverged at step {story.diverged_at}" for story in stories if story.diverged_at]
+    lost = [f"member {member} {reason}" for member, reason in left_out(stories).items()]
     if lost:
-        lines.append(f"Left out, because their training diverged: {'; '.join(lost)}.")
+        lines.append(f"Left out: {'; '.join(lost)}.")
     return "\n".join(lines)
 
 

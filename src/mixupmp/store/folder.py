@@ -107,7 +107,7 @@ class RunFolder:
         """Keep a finished member and remove its checkpoints. One that diverged has a summary and no weights."""
         name = f"members/{summary.member:03d}"
         record: dict[str, Any] = {**dataclasses.asdict(summary), "sha256": None}
-        if summary.diverged_at is None:
+        if summary.diverged_at is None and weights:
             content = save(weights)
             self.files.write(f"{name}.safetensors", content)
             record["sha256"] = hashlib.sha256(content).hexdigest()
@@ -189,7 +189,8 @@ class RunFolder:
 def parse_member(record: Any, path: Path) -> tuple[Summary, str | None]:
     """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
     fields = {field.name for field in dataclasses.fields(Summary)}
-    if not isinstance(record, dict) or record.keys() != fields | {"sha256"}:
+    required = fields - {"collapsed"} | {"sha256"}  # runs of version 0.1 do not say whether a member collapsed
+    if not isinstance(record, dict) or not required <= record.keys() <= fields | {"sha256"}:
         raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")
     values = dict(record)
     digest = values.pop("sha256")
@@ -200,6 +201,7 @@ def parse_member(record: Any, path: Path) -> tuple[Summary, str | None]:
         and number(values["seconds"])
         and (values["training_accuracy"] is None or number(values["training_accuracy"]))
         and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
+        and isinstance(values.get("collapsed", False), bool)
         and (digest is None or isinstance(digest, str))
         and isinstance(history, list)
         and all(isinstance(entry, dict) and whole(entry.get("epoch"), 0) and _numbers(entry) for entry in history)

@@ -25,7 +25,7 @@ from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check, wh
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import plain
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Summary, Task
+from mixupmp.core.posterior import EnsemblePosterior, Posterior, Summary, Task, left_out, member_notes
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
@@ -68,9 +68,9 @@ def _write(posterior: Posterior, run: RunFolder, metrics: Mapping[str, float | N
         "saved_by": f"mixupmp {__version__}",
     })  # fmt: skip
     stories = _stories_of(posterior)
-    kept = iter(posterior.networks)
+    kept, out = iter(posterior.networks), left_out(stories)
     for story in stories:
-        run.finish_member(story, _weights_of(next(kept)) if story.diverged_at is None else {})
+        run.finish_member(story, {} if story.member in out else _weights_of(next(kept)))
     run.finish_posterior(stories, posterior)
     if metrics is not None:
         run.add_evaluation("as given when saved", metrics.to_dict() if isinstance(metrics, Result) else metrics)
@@ -95,8 +95,7 @@ def _plan_of(posterior: Posterior) -> dict[str, Any]:
 
 def _stories_of(posterior: Posterior) -> list[Summary]:
     """How the networks' fits ended; networks that did not come from a fit are only numbered."""
-    kept = [story for story in posterior.summaries if story.diverged_at is None]
-    if len(kept) == len(posterior.networks):
+    if len(posterior.summaries) - len(left_out(posterior.summaries)) == len(posterior.networks):
         return list(posterior.summaries)
     return [Summary(number, 0, 0, 0.0) for number in range(len(posterior.networks))]
 
@@ -129,9 +128,9 @@ def load(
         factory = _factory(plan["network"], network, sealed.path)
         form = _form(factory, trusted=network is not None)
     stories = _stories(sealed)
-    networks = []
+    networks, out = [], left_out(stories)
     for story in stories:
-        if story.diverged_at is None:
+        if story.member not in out:
             weights = read_tensors(sealed, f"members/{story.member:03d}.safetensors", form)
             networks.append(_with_weights(factory, weights))
     if not networks:
@@ -139,8 +138,7 @@ def load(
     with _telling(sealed.path / "config.json"):
         posterior = _posterior(sealed, sampler, networks, task, plan["seed"])
         posterior.wanted = int(config.get("wanted", len(stories)))
-        lost = [f"member {s.member} diverged at step {s.diverged_at}" for s in stories if s.diverged_at is not None]
-        posterior.notes = tuple(map(str, config.get("notes", lost)))
+        posterior.notes = tuple(map(str, config.get("notes", member_notes(stories))))
     posterior.summaries, posterior.origin = stories, plan
     sealed.check_rest()
     return posterior

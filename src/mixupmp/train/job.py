@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -77,12 +77,15 @@ class Job:
     address: str | None = None
     all_members: tuple[int, ...] = ()
     cores: int = field(default_factory=cores)
+    keep_collapsed: bool = False
 
     def __post_init__(self) -> None:
         self.all_members = self.all_members or self.members
 
     def finish(self, summary: Summary, weights: dict[str, Tensor]) -> Finished:
         """Write a member's weights and report its end."""
+        if self.keep_collapsed:
+            summary = replace(summary, collapsed=False)
         if self.folder is not None:
             self.folder.finish_member(summary, weights)
         self.callback.on_member_end(summary)

@@ -24,7 +24,7 @@ from mixupmp.core.predictive import simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import build_network, memory_format
-from mixupmp.train.validation import over_confidence, take_votes, validation_record
+from mixupmp.train.validation import PROBED_ROWS, outputs_constant, over_confidence, take_votes, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
 ENOUGH_ROWS = 10_000
@@ -226,9 +226,28 @@ class MemberFit:
     def summary(self) -> Summary:
         """How it ended."""
         accuracy = None if self.diverged_at is not None else self._training_accuracy(ENOUGH_ROWS)
+        collapsed = self.diverged_at is None and self._collapsed()
         return Summary(
-            self.member, self.step, self.epoch, round(self.seconds, 3), accuracy, self.diverged_at, self.history
+            self.member,
+            self.step,
+            self.epoch,
+            round(self.seconds, 3),
+            accuracy,
+            self.diverged_at,
+            self.history,
+            collapsed,
         )
+
+    @torch.no_grad()
+    def _collapsed(self) -> bool:
+        rows = self.plan.training_data().rows
+        count = min(len(rows), PROBED_ROWS)
+        probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
+        inputs = self.plan.task.standardize(probed.inputs)
+        self.network.eval()
+        outputs = logits_of(self.network(inputs))
+        self.network.train()
+        return outputs_constant(inputs, outputs)
 
     def weights(self) -> dict[str, Tensor]:
         """The network's parameters and buffers, on the CPU in plain memory order; copies, so tied ones are two."""

@@ -50,6 +50,7 @@ class _Settings(NamedTuple):
 
     folder: Path
     checkpoints: CheckpointInterval
+    keep_collapsed: bool
 
 
 def _run(job: Job, parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]], threads: int) -> list[Finished]:
@@ -57,7 +58,8 @@ def _run(job: Job, parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]], 
         folder = job.folder or RunFolder(scratch / "run")
         plan = store_plan(job.plan, scratch)
         # Without a run folder there is nothing to resume.
-        settings = _Settings(folder.path.resolve(), job.checkpoints if job.folder is not None else NO_CHECKPOINTS)
+        checkpoints = job.checkpoints if job.folder is not None else NO_CHECKPOINTS
+        settings = _Settings(folder.path.resolve(), checkpoints, job.keep_collapsed)
         calls = [
             Call(_fit, (plan, members, group, settings), f"member {', '.join(map(str, members))}")
             for members, group in parts
@@ -75,6 +77,7 @@ def _fit(
 
     plan = load_plan(path)
     job = Job(plan, members, RunFolder(settings.folder), settings.checkpoints, callback, callback.should_stop)
+    job.keep_collapsed = settings.keep_collapsed
     if group is not None:
         vectorized.train(job, [group])
         return

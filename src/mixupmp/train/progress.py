@@ -79,6 +79,8 @@ class ProgressBars(Callback):
         self._update_all(summary.member, 1.0)
         if summary.diverged_at is not None:
             self.on_message(f"member {summary.member} diverged at step {summary.diverged_at} and is left out")
+        elif summary.collapsed:
+            self.on_message(f"member {summary.member} collapsed: its outputs do not depend on its inputs")
 
     def on_message(self, text: str) -> None:
         if sys.stderr.isatty():

@@ -42,6 +42,7 @@ class Storage:
     folder: str | None
     token: str
     checkpoints: CheckpointInterval
+    keep_collapsed: bool = False
 
     @property
     def shared(self) -> bool:
@@ -54,7 +55,9 @@ def run(job: Job) -> list[Finished]:
     with connected(job.address), _token(job.folder) as token:
         board = _start_board(ray)
         plan = ray.put(_portable(job.plan))
-        storage = Storage(None if job.folder is None else str(job.folder.path.resolve()), token, job.checkpoints)
+        storage = Storage(
+            None if job.folder is None else str(job.folder.path.resolve()), token, job.checkpoints, job.keep_collapsed
+        )
         gpus = 1 if job.plan.device != "cpu" else 0
         task = ray.remote(num_cpus=job.plan.recipe.threads, num_gpus=gpus, max_retries=RETRIES)(train)
         waiting = {task.remote(plan, member, storage, board): member for member in job.members}
@@ -130,6 +133,7 @@ def train(portable: tuple[Plan, dict[str, Any]], member: int, storage: Storage, 
         checkpoints = storage.checkpoints if shared else NO_CHECKPOINTS  # one that is lost with its machine is no use
         if folder.summary(member) is None:
             job = Job(plan, (member,), folder, checkpoints, callback, callback.should_stop)
+            job.keep_collapsed = storage.keep_collapsed
             try:
                 fit_member(job, member)
             except StopTraining:

@@ -15,7 +15,7 @@ import torch
 
 from mixupmp.core.errors import BadRun, MixupMPError, check, whole
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior
+from mixupmp.core.posterior import Posterior, left_out, member_notes
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.store.folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.train import processes
@@ -48,6 +48,7 @@ def fit(
     checkpoints: CheckpointInterval | None = None,
     progress: Callback | bool = False,
     address: str | None = None,
+    keep_collapsed: bool = False,
 ) -> Posterior:
     """Draw posterior samples: fit a network to each simulated future.
 
@@ -68,6 +69,9 @@ def fit(
         True for bars on a terminal, or a callback.
     address
         Of a Ray cluster; None starts one that listens on this machine only.
+    keep_collapsed
+        Keep members whose outputs do not depend on their inputs (all units dead, for example). They are left out
+        otherwise, like diverged ones, unless all members are so.
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
     check(isinstance(progress, bool | Callback), "progress", progress, "True, False or a Callback")
@@ -81,7 +85,16 @@ def fit(
         chosen = choose_engine(plan, len(chosen_members)) if engine == "auto" else engine
         callback.on_message(f"engine: {chosen}")
         interval = checkpoints or CheckpointInterval()
-        job = Job(plan, chosen_members, folder, interval, callback, callback.should_stop, address)
+        job = Job(
+            plan,
+            chosen_members,
+            folder,
+            interval,
+            callback,
+            callback.should_stop,
+            address,
+            keep_collapsed=keep_collapsed,
+        )
         if folder is None:
             try:
                 return _posterior(plan, run_engine(chosen, job))
@@ -234,9 +247,10 @@ def _fit_missing(job: Job, folder: RunFolder, engine: str, override: bool) -> li
 
 
 def _posterior(plan: Plan, finished: list[Finished]) -> Posterior:
-    """The posterior of the members that stayed finite."""
-    kept = [(summary, weights) for summary, weights in finished if summary.diverged_at is None]
-    notes = [f"member {s.member} diverged at step {s.diverged_at}" for s, _ in finished if s.diverged_at is not None]
+    """The posterior of the members that neither diverged nor collapsed."""
+    summaries = [summary for summary, _ in finished]
+    out, notes = left_out(summaries), member_notes(summaries)
+    kept = [(summary, weights) for summary, weights in finished if summary.member not in out]
     if not kept:
         raise AllDiverged(
             f"no member is left: {'; '.join(notes)}. Lower the learning rate ({plan.recipe.learning_rate})."
@@ -249,6 +263,6 @@ def _posterior(plan: Plan, finished: list[Finished]) -> Posterior:
     with pinned_threads(plan.recipe.threads):  # a Laplace approximation computes as much as a fit
         posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
     posterior.wanted, posterior.notes = len(finished), (*notes, *posterior.notes)
-    posterior.summaries = [summary for summary, _ in finished]
+    posterior.summaries = summaries
     posterior.origin = plan.describe()
     return posterior

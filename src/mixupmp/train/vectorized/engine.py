@@ -30,7 +30,7 @@ from mixupmp.train import pool, processes
 from mixupmp.train.factory import build_network
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
 from mixupmp.train.pool import NotPicklable
-from mixupmp.train.validation import take_votes, validation_scores
+from mixupmp.train.validation import PROBED_ROWS, outputs_constant, take_votes, validation_scores
 from mixupmp.train.vectorized.group import Group, unsuited
 
 # Seconds of work (on one core) for which processes beat threads by more than it takes to send a plan to workers, and to
@@ -147,6 +147,15 @@ class VectorizedFit:
             correct += (self.outputs(self.plan.task.standardize(rows.inputs)).argmax(-1) == rows.labels).sum(1)
         return {m: int(c) / len(seen.rows) for m, c in zip(self.members, correct, strict=True)}
 
+    def collapsed(self) -> dict[int, bool]:
+        """Whether each member's outputs do not depend on its inputs."""
+        rows = self.plan.training_data().rows
+        count = min(len(rows), PROBED_ROWS)
+        probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
+        inputs = self.plan.task.standardize(probed.inputs)
+        outputs = self.outputs(inputs)
+        return {member: outputs_constant(inputs, own) for member, own in zip(self.members, outputs, strict=True)}
+
     def close(self) -> None:
         self.threads.shutdown()
 
@@ -171,8 +180,11 @@ def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
             try:
                 with CheckpointWriter(job) as writer:
                     _train_to_end(job, fit, writer)
-                accuracies = fit.accuracies()
-                finished |= {member: _finished(job, fit, member, accuracies[member]) for member in _wanted(job, fit)}
+                accuracies, collapsed = fit.accuracies(), fit.collapsed()
+                finished |= {
+                    member: _finished(job, fit, member, accuracies[member], collapsed[member])
+                    for member in _wanted(job, fit)
+                }
             finally:
                 fit.close()
                 torch.set_num_threads(before)  # the groups' threads pin theirs, which is a default for new threads
@@ -257,9 +269,18 @@ def _last_loss(fit: VectorizedFit, member: int) -> float:
     return float(history[-1]["loss"]) if history else float("nan")
 
 
-def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None) -> Finished:
+def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None, collapsed: bool) -> Finished:
     diverged = fit.diverged_at.get(member)
     epochs = fit.step // fit.steps_an_epoch
-    summary = Summary(member, fit.step, epochs, round(fit.seconds, 3), None if diverged else accuracy, diverged,
-                      fit.history[member])  # fmt: skip
+    finite = diverged is None
+    summary = Summary(
+        member,
+        fit.step,
+        epochs,
+        round(fit.seconds, 3),
+        accuracy if finite else None,
+        diverged,
+        fit.history[member],
+        finite and collapsed,
+    )
     return job.finish(summary, fit.weights(member))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mixupmp.core.errors import BadRun
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import Posterior, Summary, left_out, member_notes
 from mixupmp.core.rows import Dataset
 from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
@@ -58,16 +58,15 @@ def read_run(
         with suppress(OSError, BadRun, RunLocked), RunFolder(folder).locked():
             keep(evaluation, sealed.path, hashes)
     description = config["plan"]
-    survivors = sum(summary.diverged_at is None for summary in summaries)
+    survivors = len(summaries) - len(left_out(summaries))
     wanted = int(config.get("wanted", len(summaries)))
-    diverged = [f"member {s.member} diverged at step {s.diverged_at}" for s in summaries if s.diverged_at is not None]
     return EvaluatedRun(
         title or method_title(description),
         description,
         evaluation,
         tuple(summaries),
         "" if survivors == wanted else f"{survivors} of {wanted}",
-        tuple(map(str, config.get("notes", diverged))),
+        tuple(map(str, config.get("notes", member_notes(summaries)))),
         str(sealed.path.absolute()),
         config,
     )
