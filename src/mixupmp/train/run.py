@@ -175,8 +175,8 @@ def _members(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
 def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
     """Create the run folder, or check that the run in it can be resumed."""
     description = {"plan": plan.describe(), "arithmetic": _arithmetic(engine)}
-    if not folder.config_path.exists():
-        if resume and any(entry.name != "lock" for entry in folder.path.iterdir()):
+    if not folder.is_started():
+        if resume and not folder.is_unused():
             raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
         folder.create(description | {"machine": _machine(plan), "command": sys.argv})
         return
