@@ -13,14 +13,15 @@ MINE = """
 import time
 from mixupmp.core.methods import single_network
 from mixupmp.paper import Study, Wanted
+from mixupmp.paper.report import OnRows
 from mixupmp.paper.settings import digits
 
 def run(study: Study) -> None:
     setting = digits("FMNIST")
     wanted = Wanted(setting.plan(single_network(), 0))
     study.train([wanted])
-    study.write("found.json", study.evaluate(wanted, setting.dataset.test))
-    study.record([setting.reduced], [0], time.time())
+    study.write("found.json", study.evaluate([(wanted, OnRows(setting.test))])[0])
+    study.record(setting.all_differences, [0], time.time())
 """
 
 
@@ -38,12 +39,24 @@ def test_list(capsys):
     assert listed["comparison"]["datasets"] == ["fmnist", "cifar10"]
 
 
+def test_list_at_paper_scale_estimates_gpu_hours_without_data(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MIXUPMP_DATA", str(tmp_path))
+    code, out, _ = leave(capsys, "list", "--scale", "paper", "--json")
+    assert code == 0
+    listed = {one["name"]: one for one in json.loads(out)["experiments"]}
+    assert listed["comparison"]["datasets"] == ["cifar10", "cifar100", "fmnist"]
+    # 13 explicit ensembles of 4 and 17 implicit ones at 3 seeds of WRN-28-10, about 2 to 4 hours each, two datasets.
+    assert 500 < listed["comparison"]["gpu_hours"] < 3000
+    assert listed["claims"]["gpu_hours"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("comparisn",), "Did you mean 'comparison'?"),
         (("comparison", "--scale", "huge"), "unknown scale 'huge'"),
         (("comparison", "--scale", "smoke", "--data", "imagenet"), "unknown dataset of comparison"),
+        (("comparison", "--protocol", "author"), "Did you mean 'authors'?"),
     ],
 )
 def test_what_cannot_be_run_is_named_with_exit_code_2(capsys, words, message):

@@ -8,24 +8,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from mixupmp import mixup_mp
 from mixupmp.core.errors import BadData, DataNotFound, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.paper import settings
+from mixupmp.paper import AUTHORS, TEXT, settings
+from mixupmp.paper.experiments import EXPERIMENTS, all_experiments, experiment_named
 from mixupmp.paper.members import Cache
-from mixupmp.paper.registry import all_experiments, experiment_named
 from mixupmp.paper.study import Study
 from mixupmp.train.member import MemberFit
 
-NAMES = (
-    "ablation", "bb-vs-de", "claims", "comparison", "complexity", "illustration-alpha", "illustration-mp",
-    "illustration-r", "out-of-distribution", "shift",
-)  # fmt: skip
+NAMES = EXPERIMENTS
 
 
 def test_all_are_there_with_a_title():
-    assert set(NAMES) <= set(all_experiments())
+    assert tuple(all_experiments()) == NAMES
     assert all(experiment.title for experiment in all_experiments().values())
 
 
@@ -61,7 +59,7 @@ def test_error_bars_of_the_comparison_stay_within_the_picture(monkeypatch: pytes
         (SimpleNamespace(label="DE"), [{"acc": 0.3, **others}, {"acc": 0.5, **others}]),
         (SimpleNamespace(label="NN"), [{"acc": 0.4, **others}, {"acc": 0.41, **others}]),
     ]
-    comparison.draw(SimpleNamespace(folder=None), evaluated, SimpleNamespace(name="made up"))
+    comparison.draw(SimpleNamespace(folder=None), evaluated, "made up")
     low, high = kept[0].axes[0].get_xlim()
     assert low < 40 - 2 * 10  # the deep ensemble's mean, less two standard errors
     assert high > 40 + 2 * 10
@@ -102,13 +100,14 @@ def test_the_table_stands_beside_the_papers(everything: Path):
 def test_a_run_says_what_made_it(everything: Path):
     record = json.loads((everything / "results/comparison/smoke/fmnist/run.json").read_text())
     assert record["command"] == "mixupmp reproduce comparison --scale smoke --data fmnist"
-    assert {"date", "seeds", "versions", "machine", "reduced", "setting"} <= set(record)
-    assert "digits" in record["reduced"][0]
+    assert {"date", "seeds", "versions", "machine", "differences", "setting", "protocol"} <= set(record)
+    assert any("digits" in one for one in record["differences"])
+    assert record["machine"]["devices"] == ["cpu"]
 
 
 def test_members_are_shared_between_experiments(everything: Path):
     said = "\n".join(json.loads((everything / "said.json").read_text()))
-    assert "shift fmnist (smoke): 21 member-fits, 21 cached, 0 to train." in said
+    assert "shift fmnist (smoke): 26 member-fits, 26 cached, 0 to train." in said
     assert "out-of-distribution (smoke): 26 member-fits, 26 cached, 0 to train." in said
 
 
@@ -130,26 +129,37 @@ class _Watch:
             raise _TwoSteps
 
 
-@pytest.mark.parametrize(
-    ("make", "side", "channels", "weights"),
-    [(settings.cifar10, 32, 3, 36_500_000), (settings.fashion_mnist, 28, 1, 2_800_000)],
-    ids=["cifar10", "fmnist"],
-)
-def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(monkeypatch, make, side, channels, weights):
-    import torch
-
+def tiny(monkeypatch: pytest.MonkeyPatch, channels: int, side: int) -> None:
+    """Four random images in the place of a published dataset."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (4, channels, side, side), generator=generator).to(torch.uint8)
     rows = Rows(images, torch.arange(4))
-    small = Dataset("small", rows, rows, tuple("0123456789"), Standardize.of(images))
-    monkeypatch.setattr(settings, "load", lambda name: small)
-    setting = make("paper")
-    assert (setting.recipe.epochs, setting.recipe.learning_rate, setting.recipe.milestones) == (
-        200,
-        0.1,
-        (60, 120, 160),
+    dataset = Dataset(
+        "cifar10" if channels == 3 else "fashion-mnist", rows, rows, tuple("0123456789"), Standardize.of(images)
     )
-    assert (setting.repeats, setting.members, setting.masks, setting.reduced) == (3, 4, 20, "nothing")
+    monkeypatch.setattr(settings, "load", lambda name: dataset)
+
+
+@pytest.mark.parametrize("protocol", [TEXT, AUTHORS], ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize(
+    ("make", "side", "channels", "weights"),
+    [
+        (settings.cifar10, 32, 3, 36_500_000),
+        (settings.fashion_mnist, 28, 1, 2_800_000),
+        (lambda scale: settings.fashion_mnist(scale, "cnn"), 28, 1, 44_426),
+    ],
+    ids=["cifar10", "fmnist", "fmnist-cnn"],
+)
+def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(
+    monkeypatch, make, side, channels, weights, protocol
+):
+    tiny(monkeypatch, channels, side)
+    setting = make("paper").under(protocol)
+    recipe = protocol.recipe(setting.recipe)
+    assert (recipe.epochs, recipe.learning_rate, recipe.milestones) == (200, 0.1, (60, 120, 160))
+    assert (recipe.momentum, recipe.nesterov, recipe.weight_decay) == (0.9, protocol is TEXT, 5e-4)
+    assert (setting.repeats, setting.members, setting.masks, setting.train_rows) == (3, 4, 20, None)
+    assert setting.all_differences
     setting = replace(setting, recipe=replace(setting.recipe, batch_size=2))
     fit = MemberFit(setting.plan(mixup_mp(1.0, 2.0, 4, setting.kernel), 0), 0)
     assert sum(p.numel() for p in fit.network.parameters()) == pytest.approx(weights, rel=0.01)

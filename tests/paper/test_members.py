@@ -27,6 +27,7 @@ from mixupmp import (
 )
 from mixupmp.paper import Wanted
 from mixupmp.paper.members import pieces_of
+from mixupmp.paper.report import OnRows
 from mixupmp.paper.settings import digits
 from mixupmp.paper.study import Study
 from mixupmp.train.run import fit
@@ -77,7 +78,7 @@ def test_what_comes_from_the_cache_is_what_fit_gives(study):
     wanted = Wanted(SETTING.plan(mixup_mp(1.0, 2.0, 2), 3))
     one = study()
     one.train([wanted])
-    rows = SETTING.dataset.test.inputs[:50]
+    rows = SETTING.test.inputs[:50]
     ours = one.cache.posterior(wanted).member_probabilities(rows)
     theirs = fit(wanted.plan, engine="inline").member_probabilities(rows)
     assert torch.equal(ours, theirs)
@@ -99,7 +100,7 @@ def test_two_workers_give_the_same_members(study):
     wanted = [Wanted(SETTING.plan(deep_ensemble(2), 5))]
     one = study(workers=2)
     one.train(wanted)
-    rows = SETTING.dataset.test.inputs[:20]
+    rows = SETTING.test.inputs[:20]
     theirs = fit(wanted[0].plan, engine="inline").member_probabilities(rows)
     assert torch.equal(one.cache.posterior(wanted[0]).member_probabilities(rows), theirs)
 
@@ -108,12 +109,36 @@ def test_evaluations_are_kept(study):
     one = study()
     wanted = Wanted(SETTING.plan(single_network(), 0))
     one.train([wanted])
-    first = one.evaluate(wanted, SETTING.dataset.test)
+    pair = (wanted, OnRows(SETTING.test, SETTING.calibration(0)))
+    (first,) = one.evaluate([pair])
     assert 0 <= first["acc"] <= 1
     assert first["diverged"] == 0
+    assert first["seed"] == 0
+    assert {"nll_calibrated", "ece_calibrated", "temperature"} <= set(first)
     for path in one.cache.path.rglob("*.safetensors"):
         path.unlink()
-    assert one.evaluate(wanted, SETTING.dataset.test) == first
+    assert one.evaluate([pair]) == [first]
+
+
+def test_evaluations_side_by_side_are_those_of_one_process(study):
+    wanted = [Wanted(SETTING.plan(single_network(), seed)) for seed in (0, 1)]
+    one, two = study(), study(workers=2)
+    one.train(wanted)
+    pairs = [(each, OnRows(SETTING.test)) for each in wanted]
+    found = two.evaluate(pairs)
+    for path in one.cache.path.rglob("evaluations/*/*.json"):
+        path.unlink()
+    assert found == one.evaluate(pairs)
+
+
+def test_each_repeat_draws_its_own_training_rows_and_calibrates_on_others():
+    first, second = SETTING.dataset(0).train, SETTING.dataset(1).train
+    assert len(first) == len(second) == 300
+    assert first.fingerprint() != second.fingerprint()
+    held_out = SETTING.calibration(0)
+    trained = {row.numpy().tobytes() for row in first.inputs}
+    assert len(held_out) == 100
+    assert not any(row.numpy().tobytes() in trained for row in held_out.inputs)
 
 
 def test_a_diverged_member_is_counted_and_left_out(study):
@@ -121,7 +146,7 @@ def test_a_diverged_member_is_counted_and_left_out(study):
     plan = SETTING.plan(single_network(), 0)
     wanted = Wanted(replace(plan, recipe=replace(plan.recipe, learning_rate=1e9)))
     one.train([wanted])
-    found = one.evaluate(wanted, SETTING.dataset.test)
+    (found,) = one.evaluate([(wanted, OnRows(SETTING.test))])
     assert found["diverged"] == 1
     assert "acc" not in found
     one.said.clear()
@@ -165,6 +190,6 @@ def test_an_interrupted_plan_goes_on_without_redoing_a_finished_member(tmp_path:
     one.train([wanted])
     assert f"{len(finished)} cached" in one.said[0]  # type: ignore[attr-defined]
     assert finished.items() <= {p: p.stat().st_mtime_ns for p in cache.rglob("members/*.safetensors")}.items()
-    rows = digits("FMNIST").dataset.test.inputs[:20]
+    rows = digits("FMNIST").test.inputs[:20]
     theirs = fit(wanted.plan, engine="inline").member_probabilities(rows)
     assert torch.equal(one.cache.posterior(wanted).member_probabilities(rows), theirs)

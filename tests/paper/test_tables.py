@@ -8,8 +8,8 @@ import io
 import pytest
 
 from mixupmp.metrics import Summary
-from mixupmp.paper.paper import paper_figures, paper_value
-from mixupmp.paper.tables import Cell, Table, TableLine, to_csv, to_latex, to_markdown
+from mixupmp.paper.reference import concordance, paper_figures, paper_value
+from mixupmp.paper.table import Cell, Table, TableLine, to_csv, to_latex, to_markdown
 
 
 def line(group: str, label: str, acc: tuple[float, float | None], nll: float, paper: float | None = None) -> TableLine:
@@ -61,10 +61,8 @@ def test_markdown():
 def test_csv_has_every_number():
     rows = list(csv.DictReader(io.StringIO(to_csv(TABLE))))
     assert len(rows) == 10
-    assert rows[0] == {
-        "group": "Single", "line": "NN", "measure": "ACC", "value": "80", "standard_error": "1", "repeats": "3",
-        "paper": "93.72", "paper_standard_error": "0.05",
-    }  # fmt: skip
+    assert list(rows[0].values()) == ["Single", "NN", "ACC", "80", "1", "3", "93.72", "0.05"]
+    assert list(rows[0])[2:6] == ["measure", "value", "standard_error", "repeats"]
     assert rows[1]["standard_error"] == ""
 
 
@@ -102,3 +100,17 @@ def test_the_papers_tables_are_complete():
     )
     assert len(figures["shift"]["CIFAR100-C"]) == 44
     assert all(len(values) == 5 for values in figures["bb_vs_de"]["FMNIST"].values())
+
+
+def test_concordance_with_itself_is_whole_and_with_its_mirror_none():
+    labels = ("NN", "DE", "MixupMP r=1 alpha=2", "Mixup Ensemble alpha=2", "Laplace")
+    figures = paper_figures()["in_distribution"]["CIFAR10"]
+    same = {label: {m: figures[label][m.upper()][0] for m in ("acc", "nll", "ece")} for label in labels}
+    mirrored = {label: {name: -value for name, value in found.items()} for label, found in same.items()}
+    whole, none = concordance(same, "in_distribution", "CIFAR10"), concordance(mirrored, "in_distribution", "CIFAR10")
+    assert (whole.share, none.share) == (1.0, 0.0)
+    assert whole.rank == pytest.approx({"acc": 1, "nll": 1, "ece": 1})
+    assert none.rank == pytest.approx({"acc": -1, "nll": -1, "ece": -1})
+    # 96.12 (.04) of NN and 96.04 (.05) of Laplace are less than two standard errors apart: no pair in ACC.
+    two = concordance({label: {"acc": same[label]["acc"]} for label in ("NN", "Laplace")}, "in_distribution", "CIFAR10")
+    assert two.pairs == 0

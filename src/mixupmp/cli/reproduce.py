@@ -12,21 +12,32 @@ from rich.table import Table
 from mixupmp.cli.output import remark, show
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.threads import cores
+from mixupmp.paper.experiments import all_experiments, experiment_named
 from mixupmp.paper.members import Cache, default_cache
-from mixupmp.paper.registry import all_experiments, experiment_named
+from mixupmp.paper.protocols import protocol_named
 from mixupmp.paper.settings import SCALES
 from mixupmp.paper.study import Study
 
 
 def command(
     name: Annotated[str, typer.Argument(help="An experiment, the path of an experiment file of yours, or 'list'.")],
-    scale: Annotated[str, typer.Option(help="smoke: seconds; cpu: hours on two cores; paper: a GPU.")] = "cpu",
+    scale: Annotated[str, typer.Option(help="smoke: seconds; cpu: hours on two cores; paper: GPUs.")] = "cpu",
+    protocol: Annotated[
+        str, typer.Option(help="text: as the paper writes it; authors: as the authors' code does.")
+    ] = "text",
     data: Annotated[
         list[str] | None, typer.Option(help="Only this dataset of the experiment; may be repeated.")
     ] = None,
     results: Annotated[Path, typer.Option(help="Where tables and figures are written.")] = Path("results"),
     cache: Annotated[Path | None, typer.Option(help="Where trained members are kept [$MIXUPMP_CACHE].")] = None,
-    workers: Annotated[int | None, typer.Option(help="Members trained at a time [one for each core].", min=1)] = None,
+    device: Annotated[
+        list[str] | None, typer.Option(help="Train on this device [cpu]; repeated, members go to each in turn.")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="Of the forward pass: float32, bfloat16 or float16.")] = "float32",
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile the networks with torch.compile.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Members trained at a time [one for each core, or for each GPU].", min=1)
+    ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Train nothing: report what the cache has.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -36,32 +47,51 @@ def command(
 
     [bold]Examples[/bold]
 
-        mixupmp reproduce list
+        mixupmp reproduce list --scale paper
 
         mixupmp reproduce comparison --scale cpu --data fmnist
+
+        mixupmp reproduce comparison --scale paper --device cuda:0 --device cuda:1 --precision bfloat16
     """
-    if name == "list":
-        _list(as_json)
-        return
     if scale not in SCALES:
         raise UnknownName("scale", scale, SCALES)
+    if name == "list":
+        _list(scale, as_json)
+        return
     experiment = experiment_named(name)
-    say = remark if as_json else typer.echo
-    kept = Cache(cache or default_cache())
-    study = Study(experiment.name, scale, kept, results, workers or cores(), say=say, partial=partial)
+    devices = tuple(device or ("cpu",))
+    study = Study(
+        experiment.name,
+        scale,
+        Cache(cache or default_cache()),
+        results,
+        workers or (cores() if devices == ("cpu",) else len(devices)),
+        say=remark if as_json else typer.echo,
+        partial=partial,
+        protocol=protocol_named(protocol),
+        devices=devices,
+        precision=precision,
+        compiled=compiled,
+    )
     experiment.run(study, data or ())
-    written = sorted(str(path) for path in (results / experiment.name / scale).rglob("*") if path.is_file())
+    written = sorted(str(path) for path in (results / experiment.name).rglob("*") if path.is_file())
     show(as_json, {"experiment": experiment.name, "scale": scale, "written": written}, [f"Written to {results}/."])
 
 
-def _list(as_json: bool) -> None:
+def _list(scale: str, as_json: bool) -> None:
+    """What there is at this scale, with an estimate of GPU-hours where that is the paper's."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("experiment", no_wrap=True, style="bold")
     table.add_column("what it shows")
-    table.add_column("datasets at scale cpu")
+    table.add_column(f"datasets at scale {scale}")
+    if scale == "paper":
+        table.add_column("GPU-hours", justify="right")
     listed = []
     for experiment in all_experiments().values():
-        datasets = experiment.datasets("cpu")
-        listed.append({"name": experiment.name, "title": experiment.title, "datasets": datasets})
-        table.add_row(experiment.name, experiment.title, ", ".join(datasets))
-    show(as_json, {"experiments": listed}, [table])
+        datasets = experiment.datasets(scale)
+        hours = experiment.gpu_hours(scale) if scale == "paper" else None
+        listed.append({"name": experiment.name, "title": experiment.title, "datasets": datasets, "gpu_hours": hours})
+        cells = [experiment.name, experiment.title, ", ".join(datasets)]
+        table.add_row(*cells, *(["-" if hours is None else f"{hours:,.1f}"] if scale == "paper" else []))
+    note = "GPU-hours: of an A100 in bfloat16, an estimate from operation counts; experiments share members."
+    show(as_json, {"scale": scale, "experiments": listed}, [table, *([note] if scale == "paper" else [])])

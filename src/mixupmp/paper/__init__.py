@@ -1,11 +1,12 @@
-"""The paper at a command: plans of runs, a cache of trained members, tables beside the paper's, a ledger of claims.
+"""The reproduction of the paper: protocols, experiments, a cache of trained members, tables, and the ledger of claims.
 
-The experiments themselves, one file for each table or figure, are in the repository's folder `experiments/`; they only
-compose what is here and in the rest of the library.
+`experiments/` has one file for each table or figure; `mixupmp reproduce NAME` runs it.
 """
 
+from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
+from mixupmp.paper.protocols import AUTHORS, PROTOCOLS, TEXT, Protocol
 from mixupmp.paper.settings import SCALES, Setting
 from mixupmp.paper.study import Study
 
-__all__ = ["SCALES", "Setting", "Study", "Wanted"]
+__all__ = ["AUTHORS", "PROTOCOLS", "SCALES", "TEXT", "Line", "Protocol", "Setting", "Study", "Wanted"]

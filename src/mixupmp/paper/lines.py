@@ -1,4 +1,4 @@
-"""The lines of the paper's tables: a label, a group, and the posteriors of each repeat."""
+"""The lines of the paper's tables: a label, a group, a method, and which of its members stand for a run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,27 @@ ALPHAS = (0.1, 0.4, 1.0, 2.0)
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A line of a table; `label` is also how the paper's figures are looked up."""
+    """A line of a table; `label` is also how the paper's figures are looked up.
+
+    Parameters
+    ----------
+    runs
+        The members of one repeat that are evaluated by themselves; None: all of them together.
+    repeats
+        How many repeats, where not all of the setting's.
+    """
 
     group: str
     label: str
-    repeats: tuple[Wanted, ...]
+    method: Method
+    runs: tuple[int, ...] | None = None
+    repeats: int | None = None
+
+    def wanted(self, setting: Setting) -> list[Wanted]:
+        """The posteriors of all runs: by run, then by seed."""
+        members = [None] if self.runs is None else [(run,) for run in self.runs]
+        plans = [setting.plan(self.method, seed) for seed in setting.seeds[: self.repeats]]
+        return [Wanted(plan, chosen) for chosen in members for plan in plans]
 
 
 def label_of(name: str, ratio: float | None = None, alpha: float | None = None) -> str:
@@ -43,25 +59,14 @@ def label_of(name: str, ratio: float | None = None, alpha: float | None = None) 
     return " ".join(parts)
 
 
-def ensembles(setting: Setting, method: Method) -> tuple[Wanted, ...]:
-    """One posterior for each repeat."""
-    return tuple(Wanted(setting.plan(method, seed)) for seed in setting.seeds)
+def ensemble_label(ratio: float, alpha: float) -> str:
+    """The label of the explicit ensemble at this r: r = 0 is DE, r = infinity the Mixup ensemble."""
+    if ratio == 0:
+        return "DE"
+    return label_of("Mixup Ensemble" if isinf(ratio) else "MixupMP", ratio, alpha)
 
 
-def singles(setting: Setting, method: Method) -> tuple[Wanted, ...]:
-    """Two single members of each repeat's ensemble: the paper has twice as many runs of single models."""
-    return tuple(
-        Wanted(setting.plan(method, seed), (number,)) for number in range(min(2, setting.members))
-        for seed in setting.seeds
-    )  # fmt: skip
-
-
-def mixup_mp_ensembles(setting: Setting, ratio: float, alpha: float) -> tuple[Wanted, ...]:
-    """MixupMP at any r in [0, inf]; r = 0 is the deep ensemble and r = infinity the Mixup ensemble."""
-    return ensembles(setting, at_ratio(setting, ratio, alpha))
-
-
-def at_ratio(setting: Setting, ratio: float, alpha: float) -> Method:
+def ensemble_at(setting: Setting, ratio: float, alpha: float) -> Method:
     """The explicit ensemble at this r."""
     if ratio == 0:
         return deep_ensemble(setting.members, setting.kernel)
@@ -70,44 +75,38 @@ def at_ratio(setting: Setting, ratio: float, alpha: float) -> Method:
     return mixup_mp(ratio, alpha, setting.members, setting.kernel)
 
 
-def single_lines(setting: Setting, alphas: Sequence[float], with_laplace: bool = True) -> list[Line]:
-    """NN, MixupMP-single, Mixup and Laplace: single members of the explicit ensembles, never trained again."""
-    found = [Line(SINGLE, "NN", singles(setting, at_ratio(setting, 0, 1)))]
+def single_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
+    """NN, MixupMP-single, Mixup and Laplace: members of the explicit ensembles, never trained again.
+
+    Two of each repeat, as the paper averages single models over six runs and ensembles over three.
+    """
+    runs = tuple(range(min(2, setting.members)))
+    found = [Line(SINGLE, "NN", ensemble_at(setting, 0, 1), runs)]
     for ratio, name in ((0.1, "MixupMP-single"), (1.0, "MixupMP-single"), (inf, "Mixup")):
-        for alpha in alphas:
-            label = label_of(name, ratio, alpha)
-            found.append(Line(SINGLE, label, singles(setting, at_ratio(setting, ratio, alpha))))
-    if with_laplace:
-        found.append(Line(SINGLE, "Laplace", ensembles(setting, laplace(setting.masks, kernel=setting.kernel))))
-    return found
+        found += [Line(SINGLE, label_of(name, ratio, a), ensemble_at(setting, ratio, a), runs) for a in alphas]
+    return [*found, Line(SINGLE, "Laplace", laplace(setting.masks, kernel=setting.kernel), runs)]
 
 
 def explicit_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
     """DE, MixupMP and the Mixup ensemble."""
-    found = [Line(EXPLICIT, "DE", mixup_mp_ensembles(setting, 0, 1))]
-    for ratio, name in ((0.1, "MixupMP"), (1.0, "MixupMP"), (inf, "Mixup Ensemble")):
-        found += [Line(EXPLICIT, label_of(name, ratio, a), mixup_mp_ensembles(setting, ratio, a)) for a in alphas]
+    found = [Line(EXPLICIT, "DE", ensemble_at(setting, 0, 1))]
+    for ratio in (0.1, 1.0, inf):
+        found += [Line(EXPLICIT, ensemble_label(ratio, a), ensemble_at(setting, ratio, a)) for a in alphas]
     return found
 
 
 def implicit_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
     """MC dropout, MixupMP-MC, Mixup-MC and CAMixup-MC."""
     masks, kernel = setting.masks, setting.kernel
-    found = [Line(IMPLICIT, "MC Dropout", ensembles(setting, mc_dropout(masks, kernel=kernel)))]
-    methods = [
-        *(("MixupMP-MC", r, a, mixup_mp_mc(r, a, masks, kernel=kernel)) for r in (0.1, 1.0) for a in alphas),
-        *(("Mixup-MC", None, a, mixup_mc(a, masks, kernel=kernel)) for a in alphas),
-        *(("CAMixup-MC", None, a, ca_mixup_mc(a, masks, kernel=kernel)) for a in alphas),
+    found = [("MC Dropout", mc_dropout(masks, kernel=kernel))]
+    found += [
+        (label_of("MixupMP-MC", r, a), mixup_mp_mc(r, a, masks, kernel=kernel)) for r in (0.1, 1.0) for a in alphas
     ]
-    for name, ratio, alpha, method in methods:
-        found.append(Line(IMPLICIT, label_of(name, ratio, alpha), ensembles(setting, method)))
-    return found
+    found += [(label_of("Mixup-MC", alpha=a), mixup_mc(a, masks, kernel=kernel)) for a in alphas]
+    found += [(label_of("CAMixup-MC", alpha=a), ca_mixup_mc(a, masks, kernel=kernel)) for a in alphas]
+    return [Line(IMPLICIT, label, method) for label, method in found]
 
 
 def comparison_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
     """Every line of the in-distribution table."""
     return [*single_lines(setting, alphas), *explicit_lines(setting, alphas), *implicit_lines(setting, alphas)]
-
-
-def wanted_of(lines: Sequence[Line]) -> list[Wanted]:
-    return [wanted for line in lines for wanted in line.repeats]

@@ -97,6 +97,10 @@ class Piece:
         initial = None if self.plan.initial is None else self.plan.initial[: max(self.members) + 1]
         return replace(self.plan, method=lean, initial=initial)
 
+    def on(self, device: str) -> Piece:
+        """The same networks, trained on another device."""
+        return self if device == self.plan.device else replace(self, plan=replace(self.plan, device=device))
+
     @property
     def steps(self) -> int:
         """The most steps it can take."""

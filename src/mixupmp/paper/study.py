@@ -12,31 +12,61 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from mixupmp.core.errors import BadRun, MixupMPError
+from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import read_json, write_json
-from mixupmp.core.rows import Rows
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
-from mixupmp.metrics import evaluate
 from mixupmp.paper.estimate import Estimate, clock
 from mixupmp.paper.members import Cache, Piece, Wanted, pieces_of
+from mixupmp.paper.protocols import TEXT
+from mixupmp.paper.protocols import Protocol as PaperProtocol
+from mixupmp.paper.settings import Setting
 from mixupmp.paper.worker import STOPPED, Stopped, train_all
+from mixupmp.train import pool
+from mixupmp.train.pool import Call
+from mixupmp.train.progress import Callback
 
 Evaluation = dict[str, Any]
 
 
-class NothingKept(MixupMPError):
+class NothingCached(MixupMPError):
     """There is nothing in the cache to report on."""
+
+
+class Evaluator(Protocol):
+    """What is computed of a posterior. It is sent to worker processes, so it must be picklable."""
+
+    @property
+    def key(self) -> str:
+        """What the result depends on besides the posterior; part of the name it is cached under."""
+        ...
+
+    def __call__(self, posterior: Posterior) -> Evaluation: ...
 
 
 @dataclasses.dataclass
 class Study:
-    """What an experiment is given: a scale, the cache, a results folder, and how to talk to the user."""
+    """What an experiment is given: a scale, a protocol, the cache, a results folder, and how to talk to the user.
+
+    Parameters
+    ----------
+    workers
+        How many members are trained, and posteriors evaluated, at a time.
+    devices
+        What they are trained on, in turn: several GPUs train several members at a time.
+    partial
+        Report only what the cache holds, and list what is missing.
+    part
+        The dataset, where an experiment has several.
+    """
 
     name: str
     scale: str
@@ -45,18 +75,29 @@ class Study:
     workers: int = 2
     niceness: int = 0
     say: Callable[[str], None] = lambda text: None
-    # Report only what the cache holds, and say what is missing: a look at a plan that is still running.
     partial: bool = False
-    part: str = ""  # the dataset, where an experiment has several
+    part: str = ""
+    protocol: PaperProtocol = TEXT
+    devices: tuple[str, ...] = ("cpu",)
+    precision: str = "float32"
+    compiled: bool = False
 
     def on(self, part: str) -> Study:
         """The same study for one of its datasets, with a folder of its own."""
         return dataclasses.replace(self, part=part)
 
+    def quietly(self) -> Study:
+        """The same study without a word to the user."""
+        return dataclasses.replace(self, say=lambda text: None)
+
+    def setting(self, setting: Setting) -> Setting:
+        """The setting under this study's protocol, device and precision."""
+        return setting.under(self.protocol, self.devices[0], self.precision, self.compiled)
+
     @property
     def folder(self) -> Path:
         """Where this experiment writes at this scale."""
-        path = self.results / self.name / self.scale / self.part
+        path = results_folder(self.results, self.name, self.scale, self.part, self.protocol.name)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -71,10 +112,11 @@ class Study:
             return
         if self.partial:
             if left == total:
-                raise NothingKept(
+                raise NothingCached(
                     f"--partial: the cache {self.cache.path} has nothing of {place}. Leave --partial out."
                 )
             return
+        missing = [piece.on(device) for piece, device in zip(missing, cycle(self.devices), strict=False)]
         estimate = Estimate(missing, min(self.workers, len(missing)))
         self.say(f"Estimated time: {clock(estimate.seconds_left)} with {estimate.workers} at a time.")
         with _terminated_as_stopped():
@@ -98,80 +140,91 @@ class Study:
         """Whether every network of it is in the cache."""
         return all(self.cache.has(piece) for piece in wanted.pieces)
 
-    def evaluate(self, wanted: Wanted, rows: Rows, label: str = "test") -> Evaluation:
-        """Every measure on these rows, the training accuracy and the diverged members; kept in the cache."""
-        return self.kept(wanted, f"evaluate {label} {rows.fingerprint()}", lambda: self._evaluate(wanted, rows))
+    def evaluate(self, pairs: Sequence[tuple[Wanted, Evaluator]]) -> list[Evaluation]:
+        """Each posterior's evaluation, computed once for ever, side by side in worker processes.
 
-    def _evaluate(self, wanted: Wanted, rows: Rows) -> Evaluation:
-        posterior = self.cache.posterior(wanted)
-        if posterior is None:
-            return {**self.training(wanted)}
-        return {**evaluate(posterior.member_probabilities(rows.inputs), rows.labels), **self.training(wanted)}
-
-    def training(self, wanted: Wanted) -> Evaluation:
-        """How the fits ended: training accuracy over the members that stayed finite, and how many did not."""
-        summaries = [summary for summary, _ in self.cache.finished(wanted)]
-        finite = [s.training_accuracy for s in summaries if s.training_accuracy is not None]
-        return {
-            "training_accuracy": sum(finite) / len(finite) if finite else None,
-            "diverged": sum(s.diverged_at is not None for s in summaries),
-            "networks": len(summaries),
-            "seconds": sum(s.seconds for s in summaries),
-        }
-
-    def kept(self, wanted: Wanted, what: str, compute: Callable[[], Evaluation]) -> Evaluation:
-        """The value of a computation on a posterior, computed once for ever."""
-        name = hashlib.sha256(f"{wanted.key} {what}".encode()).hexdigest()[:24]
-        path = self.cache.path / "evaluations" / name[:2] / f"{name}.json"
-        if path.exists():
-            return dict(read_json(path))
-        value = compute()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, value)
-        return value
+        Beside what the evaluator returns, each has the repeat's seed and how its fits ended. A posterior of which no
+        member stayed finite has those alone.
+        """
+        missing = [(self.cache, *pair) for pair in pairs if not _place(self.cache, *pair).exists()]
+        if self.workers > 1 and len(missing) > 1:
+            calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
+            pool.run(calls, workers=min(self.workers, len(missing)), niceness=self.niceness)
+        else:
+            for job in missing:
+                _evaluate(Callback(), *job)
+        return [dict(read_json(_place(self.cache, *pair))) for pair in pairs]
 
     def write(self, name: str, content: str | dict[str, Any] | list[Any]) -> Path:
         """Write a text or JSON file among the results."""
         path = self.folder / name
-        text = content if isinstance(content, str) else json.dumps(content, indent=1) + "\n"
-        path.write_text(text)
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
         return path
 
-    def record(self, reduced: Sequence[str], seeds: Sequence[int], started: float, **more: Any) -> None:
-        """`run.json`: what made these results."""
+    def record(self, differences: Sequence[str], seeds: Sequence[int], started: float, **more: Any) -> None:
+        """`run.json`: what made these results, and every difference from the paper."""
         data = f" --data {self.part}" if self.part else ""
+        protocol = f" --protocol {self.protocol.name}" if self.protocol is not TEXT else ""
+        machine = {
+            "platform": platform.platform(),
+            "processor": platform.machine(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "workers": self.workers,
+            "devices": list(self.devices),
+        }
         self.write(
             "run.json",
             {
-                "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}",
+                "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}{protocol}",
                 "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "seconds": round(time.time() - started, 1),
                 "seeds": list(seeds),
-                "reduced": list(reduced),
+                "protocol": self.protocol.name,
+                "precision": self.precision,
+                "differences": list(differences),
                 "versions": {
                     "mixupmp": __version__,
                     "torch": torch.__version__,
                     "python": platform.python_version(),
                 },
-                "machine": {
-                    "platform": platform.platform(),
-                    "processor": platform.machine(),
-                    "capability": torch.backends.cpu.get_cpu_capability(),
-                    "workers": self.workers,
-                },
+                "machine": machine,
                 **more,
             },
         )
 
 
-def read_results(results: Path, name: str, scale: str, file: str) -> Any:
-    """What an experiment wrote, or None where it has not been run."""
-    path = results / name / scale / file
-    try:
-        return read_json(path) if path.exists() else None
-    except BadRun:
-        return None
+def results_folder(results: Path, name: str, scale: str, part: str = "", protocol: str = TEXT.name) -> Path:
+    """Where an experiment writes; results under another protocol than the text's lie in folders of their own."""
+    return results / name / (scale if protocol == TEXT.name else f"{scale}-{protocol}") / part
+
+
+def training_of(cache: Cache, wanted: Wanted) -> Evaluation:
+    """How the fits ended: training accuracy over the members that stayed finite, and how many did not."""
+    summaries = [summary for summary, _ in cache.finished(wanted)]
+    finite = [s.training_accuracy for s in summaries if s.training_accuracy is not None]
+    return {
+        "seed": wanted.plan.seed,
+        "training_accuracy": sum(finite) / len(finite) if finite else None,
+        "diverged": sum(s.diverged_at is not None for s in summaries),
+        "networks": len(summaries),
+        "seconds": sum(s.seconds for s in summaries),
+    }
+
+
+def _place(cache: Cache, wanted: Wanted, evaluator: Evaluator) -> Path:
+    name = hashlib.sha256(f"{wanted.key} {evaluator.key}".encode()).hexdigest()[:24]
+    return cache.path / "evaluations" / name[:2] / f"{name}.json"
+
+
+def _evaluate(callback: Callback, cache: Cache, wanted: Wanted, evaluator: Evaluator) -> None:
+    """Evaluate one posterior into the cache; runs in a worker process."""
+    with pinned_threads(1):  # as many processes as cores
+        posterior = cache.posterior(wanted)
+        found = {} if posterior is None else evaluator(posterior)
+    path = _place(cache, wanted, evaluator)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**found, **training_of(cache, wanted)})
 
 
 def _networks(pieces: Sequence[Piece]) -> int:

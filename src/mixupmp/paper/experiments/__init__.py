@@ -1,0 +1,103 @@
+"""The experiments: one file for each table or figure, each with a title, its datasets and `run`.
+
+    TITLE = "what it shows"
+    DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist",), "paper": ("fmnist", "cifar10")}   # optional
+    def run(study, dataset): ...                                                            # or run(study)
+    def work(dataset, scale): ...         # optional: the settings and lines to train, for estimates of GPU-hours
+
+The paper's are listed in `EXPERIMENTS`; a file of your own is run by its path.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.paper.estimate import gpu_hours
+from mixupmp.paper.settings import SCALES
+from mixupmp.paper.study import Study
+
+EXPERIMENTS = (
+    "illustration-mp",
+    "illustration-r",
+    "illustration-alpha",
+    "bb-vs-de",
+    "comparison",
+    "ablation",
+    "shift",
+    "out-of-distribution",
+    "human-labels",
+    "complexity",
+    "claims",
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments, or with a path a file of the user's."""
+
+    name: str
+    path: Path | None = None
+
+    def load(self) -> ModuleType:
+        """Its module. A file of the user's is executed: only run those that you trust."""
+        module_name = self.name.replace("-", "_")
+        if self.path is None:
+            return importlib.import_module(f"{__name__}.{module_name}")
+        spec = importlib.util.spec_from_file_location(f"experiment_{module_name}", self.path)
+        if spec is None or spec.loader is None:
+            raise BadData(f"{self.path} is no Python file.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if not callable(getattr(module, "run", None)):
+            raise BadData(f"{self.path} is no experiment: it has no function `run(study)`.")
+        return module
+
+    @property
+    def title(self) -> str:
+        return str(getattr(self.load(), "TITLE", ""))
+
+    def datasets(self, scale: str) -> tuple[str, ...]:
+        """Its datasets at this scale; none where it takes no choice."""
+        return tuple(getattr(self.load(), "DATASETS", {}).get(scale, ()))
+
+    def gpu_hours(self, scale: str) -> float | None:
+        """An estimate for all of its datasets, without what other experiments share; None where it trains nothing."""
+        work = getattr(self.load(), "work", None)
+        if work is None:
+            return None
+        return sum(gpu_hours(*work(name, scale)) for name in self.datasets(scale))
+
+    def run(self, study: Study, datasets: Sequence[str] = ()) -> None:
+        """Run it, on all of its datasets or on these."""
+        check(study.scale in SCALES, "scale", study.scale, f"one of {', '.join(SCALES)}")
+        module, known = self.load(), self.datasets(study.scale)
+        for name in datasets:
+            if name not in known:
+                raise UnknownName(f"dataset of {self.name} at scale {study.scale}", name, known)
+        if not known:
+            module.run(study)
+        for name in datasets or known:
+            module.run(study.on(name), name)
+
+
+def all_experiments() -> dict[str, Experiment]:
+    """Every experiment of the paper, by name, in the paper's order."""
+    return {name: Experiment(name) for name in EXPERIMENTS}
+
+
+def experiment_named(name: str) -> Experiment:
+    """One of ours by name, or a file of the user's by path."""
+    if name.endswith(".py"):
+        path = Path(name)
+        if not path.exists():
+            raise DataNotFound(f"there is no experiment file {path}.")
+        return Experiment(path.stem.replace("_", "-"), path)
+    if name not in EXPERIMENTS:
+        raise UnknownName("experiment", name, EXPERIMENTS)
+    return Experiment(name)

@@ -1,133 +1,220 @@
 """The Bayesian bootstrap against the deep ensemble: their table, the paired scatter of members, and whether they meet.
 
 Both start from the same random weights, or from the finished deep ensemble, and go on long after the training rows
-are all learned. The paper's appendix A says that both then maximize the same normalized margin.
+are all learned. The paper's appendix A says that both then maximize the same normalized margin. The fit goes in
+stages, each of which starts from where the one before ended, so that margins can be measured on the way; momentum
+starts anew with each.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from mixupmp.core.methods import bayesian_bootstrap, deep_ensemble
-from mixupmp.metrics import evaluate
-from mixupmp.paper import Setting, Study, Wanted
-from mixupmp.paper.figures import COLORS, OTHER, pyplot, save
+from torch import nn
+
+from mixupmp.core.methods import Method, bayesian_bootstrap, deep_ensemble
+from mixupmp.core.plan import Plan, initial_weights
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.rows import Rows
+from mixupmp.core.samplers import Ensemble
+from mixupmp.metrics import evaluate, normalized_margin
+from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.lines import Line
-from mixupmp.paper.reporting import on_rows, table_of, write_evaluations, write_table
-from mixupmp.paper.settings import homogeneous
-from mixupmp.paper.stages import first_stage, margins, next_stage, run_stages
+from mixupmp.paper.members import Wanted
+from mixupmp.paper.report import OnRows, table_of, write_evaluations, write_table
+from mixupmp.paper.settings import Setting, homogeneous
+from mixupmp.paper.study import Evaluation, NothingCached, Study
+from mixupmp.plots.style import METHOD_COLORS, OTHER_COLOR, styled
 
 TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normalized margins"
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "mnist"), "paper": ("mnist", "fmnist")}
 FURTHER = {"smoke": (2, 3), "cpu": (10, 40, 150), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
 MEASURES = ("acc", "ece", "oe", "ue", "nll")
-NAMES = ("DE", "BB")
+LABELS = ("DE from random", "BB from random", "DE from DE", "BB from DE")
+COLORS = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
+
+Tracks = dict[str, list[Evaluation]]
+Key = tuple[str, int]  # label and seed
 
 
-def methods(setting: Setting) -> list:
-    return [deep_ensemble(setting.members), bayesian_bootstrap(setting.members)]
+def methods(members: int) -> dict[str, Method]:
+    return {"DE": deep_ensemble(members), "BB": bayesian_bootstrap(members)}
+
+
+def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
+    """The first of the stages; how many epochs it takes is not known beforehand, so 1,000 further ones are counted."""
+    setting = homogeneous(dataset, scale)
+    setting = replace(setting, recipe=replace(setting.recipe, epochs=2 * sum(FURTHER[scale])))
+    return setting, [Line(setting.name, name, method) for name, method in methods(setting.members).items()]
 
 
 def run(study: Study, dataset: str) -> None:
     started = time.time()
-    setting = homogeneous(dataset, study.scale)
+    setting = study.setting(homogeneous(dataset, study.scale, study.protocol))
     further = FURTHER[study.scale]
-    seeds = setting.seeds
-    tracks: dict[str, list[dict]] = {}
-    final: dict[str, list[Wanted]] = {}
-    fresh = [first_stage(setting, method, seed) for seed in seeds for method in methods(setting)]
-    follow(study, setting, "random", run_stages(study, fresh, further), tracks, final)
-    # "DE" initialization: both methods go on from the members of the finished deep ensemble.
-    ended = {seed: study.cache.posterior(final["DE from random"][number]) for number, seed in enumerate(seeds)}
-    first, *later = further
-    pretrained = [
-        next_stage(first_stage(setting, method, seed), ended[seed], first)
-        for seed in seeds for method in methods(setting)
-    ]  # fmt: skip
-    follow(study, setting, "DE", run_stages(study, pretrained, later), tracks, final)
-    report(study, setting, tracks, final)
-    study.record([setting.reduced], seeds, started, setting=setting.describe(), further_epochs=list(further))
-
-
-def follow(study: Study, setting: Setting, initial: str, stages, tracks: dict, final: dict) -> None:
-    """Go through the stages; note every member's margin, accuracy and loss after each."""
-    for stage, wanted in enumerate(stages):
-        for number, one in enumerate(wanted):
-            label = f"{NAMES[number % 2]} from {initial}"
-            noted = study.kept(one, "margins", lambda one=one: look(study, setting, one))
-            tracks.setdefault(label, []).append({"stage": stage, **noted})
-            final.setdefault(label, [])
-            final[label] = [*final[label][: number // 2], one, *final[label][number // 2 + 1 :]]
-
-
-def look(study: Study, setting: Setting, wanted: Wanted) -> dict:
-    """Each member's normalized margin on the training rows, and its own test accuracy and loss."""
-    posterior = study.cache.posterior(wanted)
-    train, test = setting.dataset.train, setting.dataset.test
-    probabilities = posterior.member_probabilities(test.inputs)
-    each = [evaluate(member, test.labels) for member in probabilities]
-    return {
-        "margins": margins(posterior, train.inputs, train.labels),
-        "acc": [one["acc"] for one in each],
-        "nll": [one["nll"] for one in each],
-        "epochs": [summary.epochs for summary in posterior.summaries],
-        "training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
+    tracks: Tracks = {label: [] for label in LABELS}
+    fresh = {
+        (f"{name} from random", seed): first_stage(setting.plan(method, seed))
+        for name, method in methods(setting.members).items()
+        for seed in setting.seeds
     }
+    final = follow(study, setting, run_stages(study, fresh, further), tracks)
+    ended = {seed: _posterior(study, final["DE from random", seed]) for seed in setting.seeds}
+    pretrained = {
+        (f"{name} from DE", seed): next_stage(fresh[f"{name} from random", seed], ended[seed], further[0])
+        for name in COLORS
+        for seed in setting.seeds
+    }
+    final |= follow(study, setting, run_stages(study, pretrained, further[1:]), tracks)
+    report(study, setting, tracks, final)
+    study.record(
+        setting.all_differences,
+        setting.seeds,
+        started,
+        setting=setting.describe(),
+        train_rows=setting.train_rows,
+        further_epochs=list(further),
+    )
 
 
-def report(study: Study, setting: Setting, tracks: dict, final: dict) -> None:
-    evaluate_on = on_rows(study, setting.dataset.test)
-    order = ("DE from random", "BB from random", "DE from DE", "BB from DE")
-    evaluated = [
-        (Line(setting.name, label, tuple(final[label])), [evaluate_on(one) for one in final[label]]) for label in order
-    ]
+def first_stage(plan: Plan) -> Plan:
+    """From random weights to 100% training accuracy."""
+    return replace(plan, recipe=replace(plan.recipe, epochs_after_interpolation=0))
+
+
+def next_stage(plan: Plan, posterior: Posterior, epochs: int) -> Plan:
+    """So many further epochs from these members. Weights over the rows are drawn as before: same seed, same member."""
+    start = initial_weights(posterior)
+    method = replace(plan.method, sampler=Ensemble(len(posterior.networks)))
+    recipe = replace(plan.recipe, epochs=epochs, epochs_after_interpolation=None)
+    return replace(plan, method=method, recipe=recipe, initial=start)
+
+
+def run_stages(study: Study, plans: dict[Key, Plan], further: Sequence[int]) -> Iterator[dict[Key, Wanted]]:
+    """Train these plans and then so many further epochs in each stage; yields all plans after each stage."""
+    current = {key: Wanted(plan) for key, plan in plans.items()}
+    for epochs in (None, *further):
+        if epochs is not None:
+            current = {
+                key: Wanted(next_stage(one.plan, _posterior(study, one), epochs)) for key, one in current.items()
+            }
+        study.train(list(current.values()))
+        if not all(study.available(one) for one in current.values()):
+            raise NothingCached(f"--partial: a stage of {study.name} is not finished, and the next starts from it.")
+        yield current
+
+
+def _posterior(study: Study, wanted: Wanted) -> Posterior:
+    posterior = study.cache.posterior(wanted)
+    if posterior is None:
+        raise ArithmeticError(f"every member of {wanted.plan.method.name} diverged before it had learned its rows.")
+    return posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Each member's normalized margin on the training rows, and its own test accuracy and loss."""
+
+    train: Rows
+    test: Rows
+
+    @property
+    def key(self) -> str:
+        return f"margins of members {self.test.fingerprint()}"
+
+    def __call__(self, posterior: Posterior) -> Evaluation:
+        each = [evaluate(member, self.test.labels) for member in posterior.member_probabilities(self.test.inputs)]
+        return {
+            "margins": self.margins(posterior),
+            "member_acc": [one["acc"] for one in each],
+            "member_nll": [one["nll"] for one in each],
+            "epochs": [summary.epochs for summary in posterior.summaries],
+            "member_training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
+        }
+
+    def margins(self, posterior: Posterior) -> list[float]:
+        """min_i margin_i / ||theta||^L of each member, L its number of layers."""
+        found = []
+        for network, logits in zip(posterior.networks, posterior.member_outputs(self.train.inputs), strict=True):
+            layers = sum(isinstance(module, nn.Linear | nn.Conv2d) for module in network.modules())
+            found.append(normalized_margin(logits, self.train.labels, network.parameters(), layers))
+        return found
+
+
+def follow(study: Study, setting: Setting, stages: Iterator[dict[Key, Wanted]], tracks: Tracks) -> dict[Key, Wanted]:
+    """Go through the stages and record every member's margin, accuracy and loss after each; returns the last."""
+    wanted: dict[Key, Wanted] = {}
+    for stage, wanted in enumerate(stages):
+        pairs = [(one, Members(setting.dataset(seed).train, setting.test)) for (_, seed), one in wanted.items()]
+        for (label, _), found in zip(wanted, study.evaluate(pairs), strict=True):
+            tracks[label].append({"stage": stage, **found})
+    return wanted
+
+
+def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Wanted]) -> None:
+    evaluated = []
+    for label in LABELS:
+        chosen = [final[label, seed] for seed in setting.seeds]
+        found = study.evaluate([(one, OnRows(setting.test)) for one in chosen])
+        evaluated.append((Line(setting.name, label, chosen[0].plan.method), found))
     caption = (
-        f"{setting.describe()}. Reduced against the paper: {setting.reduced}. Bias-free CNN; both methods start from "
-        "the same weights."
+        f"{setting.describe()}. Bias-free CNN; both methods start from the same weights. "
+        f"Differs from the paper: {'; '.join(setting.all_differences)}."
     )
     title = f"Bayesian bootstrap against deep ensemble, {setting.name}"
     write_table(study, "table", table_of(evaluated, title, MEASURES, ("bb_vs_de", setting.name), caption))
-    write_evaluations(study, "evaluations", evaluated)
+    write_evaluations(study, evaluated)
     study.write("members.json", tracks)
-    draw_pairs(study, tracks, setting)
-    draw_margins(study, tracks, setting)
+    draw_pairs(study, tracks, setting.name)
+    draw_margins(study, tracks, setting.name)
 
 
-def draw_pairs(study: Study, tracks: dict, setting: Setting) -> None:
+def last_stage(tracks: Tracks, label: str, measure: str) -> list[float]:
+    """What each member of all repeats had in the end, by seed and number."""
+    end = max(one["stage"] for one in tracks[label])
+    return [value for one in tracks[label] if one["stage"] == end for value in one[measure]]
+
+
+def draw_pairs(study: Study, tracks: Tracks, name: str) -> None:
     """Each point is a pair of members with the same start: on the diagonal they ended alike."""
-    plt = pyplot()
-    figure, axes = plt.subplots(1, 4, figsize=(12, 3))
-    panels = [(measure, initial) for initial in ("random", "DE") for measure in ("acc", "nll")]
-    for axis, (measure, initial) in zip(axes, panels, strict=True):
-        last = [max(tracks[f"{name} from {initial}"], key=lambda one: one["stage"]) for name in NAMES]
-        x, y = (one[measure] for one in last)
-        low, high = min(x + y), max(x + y)
-        pad = 0.1 * (high - low) + 1e-4
-        axis.plot([low - pad, high + pad], [low - pad, high + pad], color="#a0aec0", linewidth=1)
-        axis.scatter(x, y, color=OTHER, s=22)
-        axis.set(xlabel=f"DE member, {measure.upper()}", ylabel=f"BB member, {measure.upper()}")
-        axis.set_title(f"start: {initial}")
-    figure.suptitle(f"{setting.name}: BB and DE members from the same start end near the diagonal?", y=1.05)
-    figure.tight_layout()
+    with styled():
+        figure, (axes,) = panels(1, 4, 12, 3.2)
+        shown = [(measure, start) for start in ("random", "DE") for measure in ("acc", "nll")]
+        for axis, (measure, start) in zip(axes, shown, strict=True):
+            x, y = (last_stage(tracks, f"{which} from {start}", f"member_{measure}") for which in COLORS)
+            low, high = min(x + y), max(x + y)
+            pad = 0.1 * (high - low) + 1e-4
+            axis.plot([low - pad, high + pad], [low - pad, high + pad], color=REFERENCE, linewidth=1)
+            axis.scatter(x, y, color=OTHER_COLOR, s=22)
+            axis.set(xlabel=f"DE member, {measure.upper()}", ylabel=f"BB member, {measure.upper()}")
+            axis.set_title(f"start: {start}")
+        figure.suptitle(f"{name}: do BB and DE members from the same start end on the diagonal?")
     save(figure, study.folder, "pairs")
 
 
-def draw_margins(study: Study, tracks: dict, setting: Setting) -> None:
+def draw_margins(study: Study, tracks: Tracks, name: str) -> None:
     """Normalized margins over training: do the two methods meet?"""
-    plt = pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
     further = FURTHER[study.scale]
-    for axis, initial in zip(axes, ("random", "DE"), strict=True):
-        passed = [sum(further[:k]) for k in range(len(further) + 1)]
-        passed = passed if initial == "random" else passed[1:]
-        for name, color in (("DE", COLORS["DE"]), ("BB", COLORS["Mixup Ensemble"])):
-            stages = sorted(tracks[f"{name} from {initial}"], key=lambda one: one["stage"])[: len(passed)]
-            for member in range(len(stages[0]["margins"])):
-                values = [one["margins"][member] for one in stages]
-                axis.plot(passed, values, color=color, marker="o", markersize=3, label=None if member else name)
-        axis.axhline(0, color="#a0aec0", linewidth=1)
-        axis.set(xlabel="epochs after 100% training accuracy", title=f"start: {initial}")
-    axes[0].set_ylabel("normalized margin")
-    axes[0].legend()
-    figure.suptitle(f"{setting.name}: normalized margins of DE and BB members over training", y=1.03)
+    with styled():
+        figure, (axes,) = panels(1, 2, 8, 3.2, sharey=True)
+        for axis, start in zip(axes, ("random", "DE"), strict=True):
+            passed = [sum(further[:k]) for k in range(0 if start == "random" else 1, len(further) + 1)]
+            for which, color in COLORS.items():
+                stages = _by_stage(tracks[f"{which} from {start}"])
+                for member in range(len(stages[0])):
+                    values = [stage[member] for stage in stages]
+                    axis.plot(passed, values, color=color, marker="o", markersize=3, label=None if member else which)
+            axis.axhline(0, color=REFERENCE, linewidth=1)
+            axis.set(xlabel="epochs after 100% training accuracy", title=f"start: {start}")
+        axes[0].set_ylabel("normalized margin")
+        axes[0].legend()
+        figure.suptitle(f"{name}: normalized margins of DE and BB members over training")
     save(figure, study.folder, "margins")
+
+
+def _by_stage(track: list[dict[str, Any]]) -> list[list[float]]:
+    stages = sorted({one["stage"] for one in track})
+    return [[value for one in track if one["stage"] == stage for value in one["margins"]] for stage in stages]

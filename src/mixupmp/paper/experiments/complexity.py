@@ -1,11 +1,18 @@
-"""What each method costs against the deep ensemble: time of a step and memory of a fit (appendix F)."""
+"""What each method costs against the deep ensemble: time of a step, and memory of what it keeps (appendix F)."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import statistics
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import sqrt
 
+import torch
+from torch import Tensor
+
+from mixupmp.core.batch import Batch
+from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.methods import (
     Method,
     bayesian_bootstrap,
@@ -16,13 +23,22 @@ from mixupmp.core.methods import (
     mixup_mp,
     mixup_mp_mc,
 )
-from mixupmp.paper import Study
-from mixupmp.paper.complexity import Cost, measure_all
-from mixupmp.paper.figures import OTHER, pyplot, save
+from mixupmp.core.plan import Plan
+from mixupmp.core.threads import pinned_threads
+from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.settings import fashion_mnist
+from mixupmp.paper.study import Study
+from mixupmp.paper.table import csv_table, latex_table, markdown_table
+from mixupmp.plots.style import OTHER_COLOR, styled
+from mixupmp.train.member import MemberFit
 
 TITLE = "time and memory of each method against DE (appendix F)"
 ROUNDS = {"smoke": 3, "cpu": 12, "paper": 12}
+HEADINGS = ("method", "CPU ms a step", "time / DE", "(error)", "saved tensors (MB)", "memory / DE")
+PAPER = (
+    "The paper (appendix F): the same order of magnitude as DE; MixupMP a constant factor more for its minibatches "
+    "of n_mb + t_mb rows (two, with t_mb = n_mb); BB next to nothing more."
+)
 
 
 def methods() -> dict[str, Method]:
@@ -37,51 +53,111 @@ def methods() -> dict[str, Method]:
     }
 
 
+@dataclass(frozen=True)
+class Cost:
+    """A step of one method, and its ratios to a step of the first method, which is the deep ensemble."""
+
+    seconds: float
+    time_ratio: float
+    time_error: float  # standard error of the ratio over rounds
+    megabytes: float
+    memory_ratio: float
+    rounds: int
+
+
 def run(study: Study) -> None:
     started = time.time()
-    setting = fashion_mnist(study.scale, "cnn")
+    setting = study.setting(fashion_mnist(study.scale, "cnn"))
     plans = {name: setting.plan(method, 0) for name, method in methods().items()}
-    study.say(f"complexity ({study.scale}): {len(plans)} methods, {ROUNDS[study.scale]} rounds of steps each.")
-    costs = measure_all(plans, ROUNDS[study.scale])
-    write(study, costs, setting.describe())
+    rounds = ROUNDS[study.scale]
+    study.say(f"complexity ({study.scale}): {len(plans)} methods, {rounds} rounds of steps each.")
+    with pinned_threads(1):  # CPU time of one thread, which another process's load does not lengthen
+        costs = measure(plans, rounds)
+    study.write("costs.json", {name: asdict(cost) for name, cost in costs.items()})
+    rows = []
+    for name, cost in costs.items():
+        numbers = (1000 * cost.seconds, cost.time_ratio, cost.time_error, cost.megabytes, cost.memory_ratio)
+        rows.append([name, *(f"{number:.2f}" for number in numbers)])
+    table = markdown_table(HEADINGS, rows)
+    text = f"## Time and memory of a step against DE\n\n{table}\n\n{setting.describe()}. {PAPER}\n"
+    study.write("table.md", text)
+    study.write("table.csv", csv_table(HEADINGS, rows))
+    study.write("table.tex", latex_table(HEADINGS, rows))
+    study.say(text)
     draw(study, costs)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    reduced = "CPU time of one thread; the methods take turns, so that what else the machine does falls on all alike"
-    study.record([reduced], [0], started, python=sys.version.split()[0], commit=commit.stdout.strip())
+    method = "CPU time of one thread; the methods take turns, so that what else the machine does falls on all alike"
+    study.record([*setting.all_differences, method], [0], started, setting=setting.describe())
 
 
-def write(study: Study, costs: dict[str, Cost], setting: str) -> None:
-    study.write("costs.json", {name: vars(cost) for name, cost in costs.items()})
-    headings = ("method", "CPU ms a step", "time / DE", "(error)", "saved tensors (MB)", "memory / DE")
-    rows = [
-        (name, f"{1000 * c.seconds:.2f}", f"{c.time_ratio:.2f}", f"{c.time_error:.2f}", f"{c.megabytes:.2f}",
-         f"{c.memory_ratio:.2f}")
-        for name, c in costs.items()
-    ]  # fmt: skip
-    lines = ["## Time and memory of a step against DE", "", "| " + " | ".join(headings) + " |", "|---" * 6 + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    paper = (
-        "The paper (appendix F): the same order of magnitude as DE; MixupMP a constant factor more for its minibatches "
-        "of n_mb + t_mb rows (two, with t_mb = n_mb); BB next to nothing more."
-    )
-    lines += ["", f"{setting}. {paper}"]
-    study.write("table.md", "\n".join(lines) + "\n")
-    study.write("table.csv", "\n".join(",".join(row) for row in [headings, *rows]) + "\n")
-    body = [" & ".join(row) + r" \\" for row in [headings, *rows]]
-    study.write("table.tex", "\n".join([r"\begin{tabular}{lrrrrr}", *body, r"\end{tabular}"]) + "\n")
-    study.say("\n".join(lines))
+def measure(plans: dict[str, Plan], rounds: int, steps: int = 4) -> dict[str, Cost]:
+    """Time the methods in turn, round after round."""
+    clocks = {name: _Steps(plan) for name, plan in plans.items()}
+    for clock in clocks.values():
+        clock.run(2)  # to warm up
+    times: dict[str, list[float]] = {name: [] for name in plans}
+    for _ in range(rounds):
+        for name, clock in clocks.items():
+            times[name].append(min(clock.run(1) for _ in range(steps)))
+    memory = {name: clock.saved_bytes() for name, clock in clocks.items()}
+    first = next(iter(plans))
+    found = {}
+    for name in plans:
+        ratios = [mine / base for mine, base in zip(times[name], times[first], strict=True)]
+        spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
+        seconds, ratio = statistics.median(times[name]), statistics.median(ratios)
+        relative = memory[name] / memory[first]
+        found[name] = Cost(seconds, ratio, spread / sqrt(len(ratios)), memory[name] / 1e6, relative, rounds)
+    return found
+
+
+class _Steps:
+    """Steps of one member's fit, taken when needed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.fit = MemberFit(plan, 0)
+        self.fit.network.train()
+        self.batches = self._endless()
+
+    def _endless(self) -> Iterator[Batch]:
+        while True:
+            chunks = self.fit._chunks(0)
+            # Whole batches only: the last one of an epoch is shorter, and would be the fastest.
+            yield from self.fit.future.batches([c for c in chunks if len(c) == len(chunks[0])], self.fit.draws)
+
+    def run(self, count: int) -> float:
+        """CPU seconds for so many steps, the making of their batches included."""
+        started = time.process_time()
+        for _ in range(count):
+            self.fit._step(next(self.batches))
+        return time.process_time() - started
+
+    def saved_bytes(self) -> int:
+        """Bytes of all distinct tensors that one step keeps for its backward pass, weights left out."""
+        weights = {parameter.untyped_storage().data_ptr() for parameter in self.fit.network.parameters()}
+        kept: dict[int, int] = {}
+
+        def count(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        batch = next(self.batches)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            outputs = self.fit.network(batch.inputs)
+            weighted_loss(self.fit.plan.task.likelihood, outputs, batch)
+        return sum(kept.values())
 
 
 def draw(study: Study, costs: dict[str, Cost]) -> None:
-    plt = pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
     names = list(costs)[::-1]
-    axes[0].barh(
-        names, [costs[n].time_ratio for n in names], xerr=[2 * costs[n].time_error for n in names], color=OTHER
-    )
-    axes[1].barh(names, [costs[n].memory_ratio for n in names], color=OTHER)
-    for axis, title in zip(axes, ("time of a step / DE", "memory of a step / DE"), strict=True):
-        axis.axvline(1, color="#1a1a2e", linewidth=1)
-        axis.set_title(title)
-    figure.suptitle("A step of each method against a step of DE", y=1.03)
+    with styled():
+        figure, (axes,) = panels(1, 2, 8, 3.2, sharey=True)
+        errors = [2 * costs[name].time_error for name in names]
+        axes[0].barh(names, [costs[name].time_ratio for name in names], xerr=errors, color=OTHER_COLOR)
+        axes[1].barh(names, [costs[name].memory_ratio for name in names], color=OTHER_COLOR)
+        for axis, title in zip(axes, ("time of a step / DE", "memory of a step / DE"), strict=True):
+            axis.axvline(1, color=REFERENCE, linewidth=1)
+            axis.set_title(title)
+        figure.suptitle("A step of each method against a step of DE")
     save(figure, study.folder, "costs")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mixupmp.core.methods import mixup_mp
-from mixupmp.paper import Study
-from mixupmp.paper.landscape import Panel, draw_landscapes
+from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
 from mixupmp.paper.lines import ALPHAS
+from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what alpha does to F_inf and to the uncertainty"
 RATIO = 1.0
@@ -17,4 +17,4 @@ def panels(members: int) -> list[Panel]:
 
 def run(study: Study) -> None:
     title = "As α grows, the bands of uncertainty around the decision boundary widen (r = 1)"
-    draw_landscapes(study, title, panels(2 if study.scale == "smoke" else 10))
+    draw_landscapes(study, title, panels)

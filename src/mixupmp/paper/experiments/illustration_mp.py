@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mixupmp.core.methods import bayesian_bootstrap, dp_mp_perturbed, dp_mp_uniform
 from mixupmp.data.clusters import SIZES
-from mixupmp.paper import Study
-from mixupmp.paper.landscape import Panel, draw_landscapes
+from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
+from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: Bayesian bootstrap against DP-MP with Perturbed and Uniform base measures"
 ONE_ROW = 1 / sum(SIZES)  # r = c/n for c = 1
@@ -27,4 +27,4 @@ def panels(members: int) -> list[Panel]:
 
 def run(study: Study) -> None:
     title = "What the future is believed to be decides where there is uncertainty"
-    draw_landscapes(study, title, panels(2 if study.scale == "smoke" else 10))
+    draw_landscapes(study, title, panels)

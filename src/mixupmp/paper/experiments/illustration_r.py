@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 
 from mixupmp.core.methods import deep_ensemble, mixup_ensemble, mixup_mp
-from mixupmp.paper import Study
-from mixupmp.paper.landscape import Panel, draw_landscapes
+from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
+from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what r does to F_inf and to the uncertainty"
 RATIOS = (0.0, 0.1, 1.0, 10.0, inf)
@@ -21,4 +21,4 @@ def panels(members: int) -> list[Panel]:
 
 def run(study: Study) -> None:
     title = "As r grows, uncertainty fills the space between the clusters (α = 1)"
-    draw_landscapes(study, title, panels(2 if study.scale == "smoke" else 10))
+    draw_landscapes(study, title, panels)

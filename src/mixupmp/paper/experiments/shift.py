@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from mixupmp.core.rows import Dataset
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
-from mixupmp.metrics import Scores
-from mixupmp.paper import Setting, Study, Wanted
-from mixupmp.paper.figures import color_of, curve, pyplot, save
-from mixupmp.paper.lines import ALPHAS, Line, comparison_lines, wanted_of
-from mixupmp.paper.reporting import Evaluated, evaluate_lines, summaries_of, table_of, write_evaluations, write_table
-from mixupmp.paper.settings import image_setting, subset
-from mixupmp.paper.tables import MEASURES as SHOWN
+from mixupmp.metrics import Scores, evaluate
+from mixupmp.paper.figures import color_of, curve, panels, save
+from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
+from mixupmp.paper.report import Evaluated, report_lines, summaries_of
+from mixupmp.paper.settings import Setting, image_setting, subset_indices
+from mixupmp.paper.study import Evaluation, Study
+from mixupmp.paper.table import shown_metric
+from mixupmp.plots.style import styled
 
 TITLE = "distribution shift: curves over the intensity of corruptions, and the full table"
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar10", "cifar100", "fmnist")}
@@ -25,89 +26,99 @@ CURVES = ("DE", "MixupMP r=0.1 alpha=2", "MixupMP r=1 alpha=2", "Mixup Ensemble 
 
 
 def lines(setting: Setting, scale: str) -> list[Line]:
-    """All methods. The paper has a single run of each here; the curves' ensembles have all their repeats."""
+    """All methods. At paper scale a single run of each, as in the paper, but of the curves' ensembles."""
     found = comparison_lines(setting, ALPHAS if scale == "paper" else (2.0,))
-    return [line if line.label in CURVES else replace(line, repeats=line.repeats[:1]) for line in found]
+    return [line if scale != "paper" or line.label in CURVES else replace(line, repeats=1) for line in found]
+
+
+def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
+    setting = image_setting(dataset, scale)
+    return setting, lines(setting, scale)
 
 
 def run(study: Study, dataset: str) -> None:
-    started = time.time()
-    setting = image_setting(dataset, study.scale)
-    shifted = Shifted(setting.dataset, TEST_ROWS.get((study.scale, dataset)), study.scale)
-    wanted = lines(setting, study.scale)
-    study.train(wanted_of(wanted))
-    # The curves first: with many rows the others take long, and what is done is kept.
-    for line in [line for line in wanted if line.label in CURVES]:
-        evaluate_lines(study, [line], lambda one: shifted.evaluate(study, one))
-    evaluated, missing = evaluate_lines(study, wanted, lambda one: shifted.evaluate(study, one))
-    reduced = f"{setting.reduced}; {len(shifted.dataset.test)} test rows under {len(shifted.names)} corruptions"
-    caption = (
-        f"{setting.describe()}. Reduced against the paper: {reduced}. The corruptions of one intensity are one test "
-        "set; mean over intensities 1 to 5; in parentheses the standard error over repeats, where there are several."
+    setting = study.setting(image_setting(dataset, study.scale))
+    count = TEST_ROWS.get((study.scale, dataset))
+    test = replace(setting.full, test=setting.full.test.take(subset_indices(setting.full.test, count)))
+    chosen = SMOKE_CORRUPTIONS if study.scale == "smoke" else CORRUPTIONS
+    gray = test.test.inputs.shape[1] == 1
+    shifted = Shifted(test, tuple(name for name in chosen if not (gray and unchanged_for_gray(name))))
+    evaluated = report_lines(
+        study,
+        setting,
+        lines(setting, study.scale),
+        f"Under distribution shift, {setting.name}-C",
+        MEASURES,
+        evaluator=lambda seed: shifted,
+        paper=("shift", f"{setting.name}-C"),
+        caption="The corruptions of one intensity are one test set; mean over intensities 1 to 5.",
+        differences=[f"{len(test.test)} test rows under {len(shifted.names)} corruptions"],
     )
-    if missing:
-        caption += f" Not finished: {'; '.join(missing)}."
-    title = f"Under distribution shift, {setting.name}-C"
-    write_table(study, "table", table_of(evaluated, title, MEASURES, ("shift", f"{setting.name}-C"), caption))
-    write_evaluations(study, "evaluations", evaluated)
-    draw(study, evaluated, setting)
-    study.record([reduced], setting.seeds, started, setting=setting.describe(), missing=missing)
+    draw(study, evaluated, setting.name)
 
 
+@dataclass(frozen=True, eq=False)
 class Shifted:
-    """The corrupted copies of a test set, made when they are first needed and kept."""
+    """Every measure at each intensity of shift, over all corruptions together and by corruption."""
 
-    def __init__(self, dataset: Dataset, rows: int | None, scale: str) -> None:
-        self.dataset = replace(dataset, test=subset(dataset.test, rows)) if rows else dataset
-        gray = dataset.test.inputs.shape[1] == 1
-        chosen = SMOKE_CORRUPTIONS if scale == "smoke" else CORRUPTIONS
-        self.names = [name for name in chosen if not (gray and unchanged_for_gray(name))]
-        self.made: dict[tuple[str, int], object] = {}
+    dataset: Dataset
+    names: tuple[str, ...]
 
-    def evaluate(self, study: Study, wanted: Wanted) -> dict:
-        what = f"shift together {','.join(self.names)} {self.dataset.test.fingerprint()}"
-        return study.kept(wanted, what, lambda: self._evaluate(study, wanted))
+    @property
+    def key(self) -> str:
+        return f"shift by corruption {','.join(self.names)} {self.dataset.test.fingerprint()}"
 
-    def _evaluate(self, study: Study, wanted: Wanted) -> dict:
-        """Every measure at each intensity, over all corruptions; and the mean over intensities 1 to 5."""
-        posterior = study.cache.posterior(wanted)
-        by_intensity = {"0": self._scores(posterior, [self.dataset.test])}
+    def __call__(self, posterior: Posterior) -> Evaluation:
+        together = {"0": self._scores(posterior, [self.dataset.test])[0]}
+        by_corruption = dict.fromkeys(self.names, 0.0)
         for severity in SEVERITIES:
-            by_intensity[str(severity)] = self._scores(posterior, [self._rows(name, severity) for name in self.names])
-        shifted = [by_intensity[str(severity)] for severity in SEVERITIES]
+            # All corruptions of one intensity as one test set: bins of a few hundred rows would be mostly noise.
+            many = [_corrupted(self.dataset, name, severity) for name in self.names]
+            together[str(severity)], each = self._scores(posterior, many)
+            for name, ece in zip(self.names, each, strict=True):
+                by_corruption[name] += ece / len(SEVERITIES)
+        shifted = [together[str(severity)] for severity in SEVERITIES]
         overall = {name: sum(one[name] for one in shifted) / len(shifted) for name in MEASURES}
-        return {**overall, **study.training(wanted), "intensities": by_intensity}
+        mean = sum(by_corruption.values()) / len(by_corruption)
+        return {**overall, "ece_by_corruption": mean, "corruptions": by_corruption, "intensities": together}
 
-    def _scores(self, posterior, many: list) -> dict[str, float]:
-        """All corruptions of one intensity as one test set: bins of a few hundred rows would be mostly noise."""
-        scores = Scores(len(self.dataset.classes))
+    def _scores(self, posterior: Posterior, many: list[Rows]) -> tuple[dict[str, float], list[float]]:
+        """The measures of all these rows together, and the ECE of each by itself."""
+        scores, each = Scores(len(self.dataset.classes)), []
         for rows in many:
-            scores.update(posterior.member_probabilities(rows.inputs), rows.labels)
+            members = posterior.member_probabilities(rows.inputs)
+            scores.update(members, rows.labels)
+            each.append(float(evaluate(members, rows.labels)["ece"] or 0.0))
         found = scores.result().to_dict()
-        return {name: found[name] for name in MEASURES}
-
-    def _rows(self, name: str, severity: int):
-        if (name, severity) not in self.made:
-            self.made[name, severity] = corrupted(self.dataset, name, severity)
-        return self.made[name, severity]
+        return {name: float(found[name] or 0.0) for name in MEASURES}, each
 
 
-def draw(study: Study, evaluated: Evaluated, setting: Setting) -> None:
+_MADE: dict[tuple[str, str, int], Rows] = {}
+
+
+def _corrupted(dataset: Dataset, name: str, severity: int) -> Rows:
+    """A corrupted copy of the test rows, made once in each process."""
+    key = (dataset.test.fingerprint(), name, severity)
+    if key not in _MADE:
+        _MADE[key] = corrupted(dataset, name, severity)
+    return _MADE[key]
+
+
+def draw(study: Study, evaluated: Evaluated, name: str) -> None:
     """One panel for each measure: a curve over the intensity for each of the paper's four ensembles."""
-    plt = pyplot()
-    figure, axes = plt.subplots(2, 3, figsize=(10, 5.6))
-    for axis, measure in zip(axes.flat, MEASURES, strict=True):
-        heading, factor, _, _ = SHOWN[measure]
-        for line, found in evaluated:
-            if line.label not in CURVES:
-                continue
-            at = [summaries_of([one["intensities"][str(level)] for one in found])[measure] for level in range(6)]
-            errors = [factor * (summary.standard_error or 0) for summary in at]
-            label = line.label.replace("alpha", "α")
-            curve(axis, range(6), [factor * s.mean for s in at], errors, label, color_of(line.label))
-        axis.set_title(heading + (" (%)" if factor == 100 else ""))
-        axis.set_xlabel("intensity of the shift")
-    axes[0][0].legend(fontsize=7)
-    figure.suptitle(f"{setting.name}: how each ensemble bears a growing shift", y=1.0)
-    figure.tight_layout()
+    with styled():
+        figure, axes = panels(2, 3, 10, 5.6)
+        for axis, measure in zip([axis for row in axes for axis in row], MEASURES, strict=True):
+            metric = shown_metric(measure)
+            for line, found in evaluated:
+                if line.label not in CURVES:
+                    continue
+                at = [summaries_of([one["intensities"][str(level)] for one in found])[measure] for level in range(6)]
+                errors = [metric.scale * (summary.standard_error or 0) for summary in at]
+                means = [metric.scale * summary.mean for summary in at]
+                curve(axis, range(6), means, errors, line.label.replace("alpha", "α"), color_of(line.label))
+            axis.set_title(metric.column)
+            axis.set_xlabel("intensity of the shift")
+        axes[0][0].legend(fontsize=7)
+        figure.suptitle(f"{name}: how each ensemble bears a growing shift")
     save(figure, study.folder, "curves")

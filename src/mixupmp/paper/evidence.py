@@ -1,0 +1,207 @@
+"""What the ledger weighs: samples of our runs, paired by repeat, and what the paper's tables print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, sqrt
+from pathlib import Path
+from typing import Any, Protocol
+
+from scipy.stats import t as student
+
+from mixupmp.core.errors import BadRun
+from mixupmp.core.files import read_json
+from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
+from mixupmp.paper.study import results_folder
+
+LEVEL = 0.05  # of each one-sided test
+PAPER_TABLES: dict[str, PaperTable] = {
+    "comparison": "in_distribution",
+    "ablation": "in_distribution",
+    "shift": "shift",
+    "bb-vs-de": "bb_vs_de",
+}
+PAPER_NAMES = {
+    "fmnist": "FMNIST",
+    "fmnist-cnn": "FMNIST",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "mnist": "MNIST",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measure of one line over its runs; `values` by repeat, where they can be paired."""
+
+    mean: float
+    error: float | None
+    count: int
+    values: dict[int, float] | None = None
+
+    @classmethod
+    def of(cls, values: dict[int, float]) -> Sample:
+        mean, error = _moments(list(values.values()))
+        return cls(mean, error, len(values), values)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An estimate with its standard error and degrees of freedom; neither from a single run."""
+
+    mean: float
+    error: float | None
+    freedom: float = 0.0
+    what: str = ""
+
+    @property
+    def reach(self) -> float:
+        """Half the width of the two one-sided intervals: the t quantile times the standard error."""
+        return 0.0 if not self.error else float(student.ppf(1 - LEVEL, self.freedom)) * self.error
+
+
+Term = tuple[float, Sample]
+
+
+def combine(terms: Sequence[Term], what: str = "") -> Effect:
+    """sum_k c_k x_k: over the repeats that all samples share, or else as of independent samples (Welch)."""
+    paired = [sample.values for _, sample in terms]
+    if all(values is not None for values in paired):
+        shared = set.intersection(*(set(values) for values in paired if values is not None))
+        if shared:
+            sums = [fsum(c * (s.values or {})[key] for c, s in terms) for key in sorted(shared)]
+            mean, error = _moments(sums)
+            return Effect(mean, error, len(sums) - 1, what)
+    mean = fsum(c * sample.mean for c, sample in terms)
+    variances = [(c * (sample.error or 0.0)) ** 2 for c, sample in terms]
+    if any(sample.error is None for _, sample in terms) or not sum(variances):
+        return Effect(mean, None, 0.0, what)
+    weights = [v * v / max(1, sample.count - 1) for v, (_, sample) in zip(variances, terms, strict=True)]
+    return Effect(mean, sqrt(sum(variances)), sum(variances) ** 2 / sum(weights), what)
+
+
+class Evidence(Protocol):
+    """Where samples come from."""
+
+    by_sign: bool  # whether differences of single runs count, which have no error
+
+    def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
+        """A measure of a line, at an intensity of shift or over all; None where there is none."""
+        ...
+
+
+class PaperEvidence:
+    """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one."""
+
+    by_sign = True
+
+    def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
+        table = PAPER_TABLES.get(experiment)
+        if table is None or level is not None:
+            return None
+        name = PAPER_NAMES[dataset] + ("-C" if table == "shift" else "")
+        found = paper_value(table, name, line, measure.upper())
+        if found is None:
+            return None
+        scale = 0.01 if measure.upper() in PERCENT else 1.0
+        single = line.startswith(("NN", "MixupMP-single", "Mixup alpha", "Laplace"))
+        runs = (6 if single else 3) if found[1] is not None else 1
+        return Sample(scale * found[0], None if found[1] is None else scale * found[1], runs)
+
+
+class RunEvidence:
+    """What the experiments of one scale have written."""
+
+    by_sign = False
+
+    def __init__(self, folder: Path, scale: str, protocol: str = "text") -> None:
+        self.folder, self.scale, self.protocol = folder, scale, protocol
+        self._read: dict[tuple[str, str, str], Any] = {}
+
+    def read(self, experiment: str, part: str, file: str) -> Any:
+        """A results file, or None where it is not there."""
+        key = (experiment, part, file)
+        if key not in self._read:
+            path = results_folder(self.folder, experiment, self.scale, part, self.protocol) / file
+            try:
+                self._read[key] = read_json(path) if path.exists() else None
+            except BadRun:
+                self._read[key] = None
+        return self._read[key]
+
+    def means(self, experiment: str, part: str) -> dict[str, dict[str, float]]:
+        """label -> measure -> mean, for all lines of an experiment."""
+        found: dict[str, dict[str, float]] = {}
+        for line in self.read(experiment, part, "evaluations.json") or ():
+            label = canonical_label(line["group"], line["label"])
+            for name in CONCORDANCE_MEASURES:
+                values = [one[name] for one in line["repeats"] if one.get(name) is not None]
+                if values:
+                    found.setdefault(label, {})[name] = fsum(values) / len(values)
+        return found
+
+    def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
+        if experiment.startswith("illustration"):
+            return self._region(experiment, line, measure)
+        if measure.startswith("member") or measure == "margin gap":
+            return self._members(experiment, dataset, line, measure, level)
+        for one in self.read(experiment, dataset, "evaluations.json") or ():
+            if canonical_label(one["group"], one["label"]) == line:
+                found = [
+                    run if level is None else run.get("intensities", {}).get(str(level), {}) for run in one["repeats"]
+                ]
+                return _by_seed([(run.get("seed", n), found[n].get(measure)) for n, run in enumerate(one["repeats"])])
+        return None
+
+    def _region(self, experiment: str, panel: str, region: str) -> Sample | None:
+        """The mean uncertainty of a region of the 2-D example; its error is the jackknife's over members."""
+        for one in self.read(experiment, "", "regions.json") or ():
+            if one["panel"].startswith(panel) and "standard_error" in one[region]:
+                return Sample(one[region]["mean"], one[region]["standard_error"], one["networks"] - one["diverged"])
+        return None
+
+    def _members(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
+        """A measure of each member by itself, at the end or (level 0) when its rows were just learned."""
+        tracks = self.read(experiment, dataset, "members.json")
+        if not tracks:
+            return None
+
+        def values(label: str, name: str) -> list[float]:
+            stages = sorted({one["stage"] for one in tracks[label]})
+            chosen = stages[0 if level == 0 else -1]
+            found = [one for one in tracks[label] if one["stage"] == chosen]
+            # Runs of version 0.1 have them without the prefix.
+            return [value for one in found for value in one.get(name, one.get(name.removeprefix("member_")))]
+
+        if measure != "margin gap":
+            return Sample.of(dict(enumerate(values(line, measure))))
+        de, bb = (values(f"{which} from {line}", "margins") for which in ("DE", "BB"))
+        gaps = [abs(a - b) / max(abs(a), 1e-12) for a, b in zip(de, bb, strict=False)]
+        return Sample.of(dict(enumerate(gaps)))
+
+
+def canonical_label(group: str, label: str) -> str:
+    """A line's label as the paper's tables have it; the ablation once wrote r and alpha apart."""
+    if not group.startswith("alpha=") or not label.startswith("r="):
+        return label
+    if label == "r=0":
+        return "DE"
+    return f"Mixup Ensemble {group}" if label == "r=inf" else f"MixupMP {label} {group}"
+
+
+def _by_seed(runs: Sequence[tuple[int, float | None]]) -> Sample | None:
+    """Runs of one seed, as two single models of a repeat are, count as their mean."""
+    grouped: dict[int, list[float]] = {}
+    for seed, value in runs:
+        if value is not None:
+            grouped.setdefault(seed, []).append(value)
+    return Sample.of({seed: fsum(many) / len(many) for seed, many in grouped.items()}) if grouped else None
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float | None]:
+    count = len(values)
+    mean = fsum(values) / count
+    if count == 1:
+        return mean, None
+    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1) / count)

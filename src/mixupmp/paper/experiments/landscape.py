@@ -1,0 +1,164 @@
+"""The 2-D figures: a sample of F_inf above, the uncertainty that comes of it below."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mixupmp.core import seeds
+from mixupmp.core.methods import Method
+from mixupmp.core.plan import Plan
+from mixupmp.core.predictive import simulate
+from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
+from mixupmp.metrics import gini
+from mixupmp.paper.figures import panels, save
+from mixupmp.paper.members import Wanted
+from mixupmp.paper.settings import clusters
+from mixupmp.paper.study import Evaluation, Study, training_of
+from mixupmp.paper.table import csv_table, latex_table, markdown_table
+from mixupmp.plots.style import styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+SIDE = 151  # points along each axis of the landscape
+SHOWN_ROWS = 870  # as many as were observed
+REGIONS = ("at the rows", "between the clusters", "beyond the clusters", "everywhere")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One column of a figure: a title and a method."""
+
+    title: str
+    method: Method
+
+
+def draw_landscapes(study: Study, title: str, panels_of: Callable[[int], list[Panel]]) -> None:
+    """Train every panel's posterior, draw the figure and write what it shows as numbers."""
+    started = time.time()
+    setting = study.setting(clusters(study.scale))
+    shown = panels_of(setting.members)
+    wanted = [Wanted(setting.plan(panel.method, 0)) for panel in shown]
+    study.train(wanted)
+    ready = [(panel, one) for panel, one in zip(shown, wanted, strict=True) if study.available(one)]
+    numbers = []
+    with styled():
+        figure, axes = panels(2, len(ready), 2.7 * len(ready) + 0.8, 5.4, sharey="row")
+        for (panel, one), above, below in zip(ready, *axes, strict=True):
+            above.set_title(panel.title)
+            points = _draw_sample(above, one.plan)
+            posterior = study.cache.posterior(one)
+            if posterior is None:
+                continue
+            members = posterior.member_probabilities(_grid(), batch_size=4096)
+            shading = _draw_uncertainty(below, gini(members, rescale=True))
+            at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)
+            numbers.append({"panel": panel.title, **training_of(study.cache, one), **regions(members, at_rows)})
+        _finish(figure, axes, points, shading, title)
+    save(figure, study.folder, "landscapes")
+    differs = "; ".join(setting.all_differences)
+    caption = f"Mean rescaled uncertainty (jackknife error over members). {setting.describe()}. "
+    _write_numbers(study, title, numbers, f"{caption}Differs from the paper: {differs}.")
+    study.record(setting.all_differences, [0], started, setting=setting.describe())
+
+
+def sample_future(plan: Plan, count: int = SHOWN_ROWS) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows drawn from one simulated F_inf: inputs, labels on [0, K-1], and which of them repeat observed rows."""
+    generator = seeds.generator(plan.seed, 0, "draws")
+    future = simulate(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size, generator)
+    batch = next(iter(future.batches([torch.arange(len(future))], generator)))
+    chosen = torch.multinomial(batch.weights.double(), count, replacement=True, generator=generator)
+    observed = len(plan.train) if plan.method.predictive.ratio != float("inf") else 0  # type: ignore[arg-type]
+    label = batch.targets @ torch.arange(batch.targets.shape[1], dtype=torch.float32)
+    return batch.inputs[chosen], label[chosen], chosen < observed
+
+
+def regions(members: Tensor, at_rows: Tensor) -> dict[str, dict[str, float]]:
+    """Mean uncertainty where rows were seen, between the clusters, and beyond them; errors by the jackknife."""
+    grid = _grid()
+    distance = torch.cdist(grid, torch.tensor(CENTERS)).amin(1)
+    middle = torch.tensor(CENTERS).mean(0)
+    reach = (torch.tensor(CENTERS) - middle).norm(dim=1).max()
+    near_middle = (grid - middle).norm(dim=1) < reach
+    empty = distance > 3 * DEVIATION
+    return {
+        "at the rows": _jackknifed(at_rows),
+        "between the clusters": _jackknifed(members[:, empty & near_middle]),
+        "beyond the clusters": _jackknifed(members[:, empty & ~near_middle]),
+        "everywhere": _jackknifed(members),
+    }
+
+
+def _jackknifed(members: Tensor) -> dict[str, float]:
+    """The mean rescaled uncertainty of these rows, and its standard error over members."""
+    count = len(members)
+    mean = float(gini(members, rescale=True).mean())
+    if count < 3:
+        return {"mean": mean}
+    without = [float(gini(members[torch.arange(count) != m], rescale=True).mean()) for m in range(count)]
+    center = sum(without) / count
+    error = sqrt((count - 1) / count * sum((value - center) ** 2 for value in without))
+    return {"mean": mean, "standard_error": error}
+
+
+def _grid() -> Tensor:
+    line = torch.linspace(-LIMIT, LIMIT, SIDE)
+    return torch.cartesian_prod(line, line)
+
+
+def _draw_sample(axis: Axes, plan: Plan) -> PathCollection:
+    """Dots for rows that repeat observed ones, crosses for new ones."""
+    inputs, label, observed = sample_future(plan)
+    drawn = []
+    for marker, chosen, size, wide in ((".", observed, 14, None), ("x", ~observed, 10, 0.7)):
+        x, y = inputs[chosen].T.numpy()
+        points = axis.scatter(
+            x, y, size, label[chosen].numpy(), marker=marker, cmap="plasma", vmin=0, vmax=4, alpha=0.8
+        )
+        points.set(rasterized=True, linewidth=wide)
+        drawn.append((len(x), points))
+    return max(drawn, key=lambda pair: pair[0] > 0)[1]
+
+
+def _draw_uncertainty(axis: Axes, uncertainty: Tensor) -> AxesImage:
+    image = uncertainty.view(SIDE, SIDE).T.numpy()
+    extent = (-LIMIT, LIMIT, -LIMIT, LIMIT)
+    return axis.imshow(image, origin="lower", extent=extent, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+
+
+def _finish(figure: Figure, axes: list[list[Axes]], points: PathCollection, shading: AxesImage, title: str) -> None:
+    for axis in (*axes[0], *axes[1]):
+        axis.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT), xticks=(-10, 0, 10), yticks=(-10, 0, 10))
+    axes[0][0].set_ylabel("a sample of F∞\n(dots: seen, crosses: new)")
+    axes[1][0].set_ylabel("uncertainty 1 - Σp², rescaled")
+    figure.colorbar(points, ax=axes[0], label="label", fraction=0.02, pad=0.01)
+    figure.colorbar(shading, ax=axes[1], label="uncertainty", fraction=0.02, pad=0.01)
+    figure.suptitle(title)
+
+
+def _write_numbers(study: Study, title: str, numbers: list[Evaluation], caption: str) -> None:
+    """The landscape's means by region, as a table and for the ledger."""
+    study.write("regions.json", numbers)
+    headings = ["panel", *REGIONS, "train ACC (%)", "diverged"]
+    rows = []
+    for one in numbers:
+        errors = [f" ({one[name]['standard_error']:.3f})" if "standard_error" in one[name] else "" for name in REGIONS]
+        cells = [f"{one[name]['mean']:.3f}{error}" for name, error in zip(REGIONS, errors, strict=True)]
+        ended = [f"{100 * (one['training_accuracy'] or 0):.2f}", f"{one['diverged']} of {one['networks']}"]
+        rows.append([one["panel"], *cells, *ended])
+    text = f"## {title}\n\n{markdown_table(headings, rows)}\n\n{caption}\n"
+    study.write("regions.md", text)
+    study.write("regions.csv", csv_table(headings, rows))
+    escaped = [[cell.replace("∞", r"$\infty$").replace("%", r"\%") for cell in row] for row in [headings, *rows]]
+    study.write("regions.tex", latex_table(escaped[0], escaped[1:]))
+    study.say(text)

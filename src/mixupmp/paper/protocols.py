@@ -1,0 +1,211 @@
+"""The two protocols of the reproduction: what the paper's text says, and what the authors' published code does.
+
+They differ in places that the paper does not mention. Each difference is a field here, so that a run is one or the
+other by name, and `run.json` lists what it does differently from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mixupmp.core.base_measures import Mixup, mix
+from mixupmp.core.batch import Batch
+from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, RandomResizedCrop
+from mixupmp.core.methods import Method
+from mixupmp.core.recipe import Recipe
+from mixupmp.core.rows import Dataset, Standardize
+from mixupmp.networks import CNN, Network, ResNet18, WideResNet
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Every choice in which the paper's text and the authors' code differ.
+
+    Parameters
+    ----------
+    normalize
+        "total": the loss of Algorithm 2 over its total weight n (1 + r); "rows": over its n + t rows, which scales the
+        gradient by (1 + r) / 2 against the same weight decay.
+    pairs
+        "independent": both rows of a blend are drawn from the batch; "permuted": a permutation of the batch pairs
+        each row with another.
+    initialization
+        Of the convolutions: torch's default, or Xavier uniform with gain sqrt(2) and biases of zero in the CNN and
+        the Wide-ResNet, and He normal over the fan-out in the ResNet18.
+    last_norm_momentum
+        Of the running moments of the Wide-ResNet's last BatchNorm.
+    scaling
+        How images of a dataset are scaled, where not by the mean and deviation of its training pixels.
+    dropout_after_convolutions
+        Whether the CNN has dropout after its convolutions too.
+    bootstrap_momentum
+        Momentum of SGD in the comparison of BB and DE.
+    """
+
+    name: str
+    normalize: Literal["total", "rows"]
+    pairs: Literal["independent", "permuted"]
+    nesterov: bool
+    initialization: Literal["torch", "xavier"]
+    last_norm_momentum: float
+    scaling: Mapping[str, Standardize]
+    crop: Literal["pad-crop", "random-resized-crop"]
+    dropout_after_convolutions: bool
+    bootstrap_momentum: float
+    differences: tuple[str, ...]  # from the paper's text
+
+    def method(self, method: Method) -> Method:
+        """The method with this protocol's loss and pairs."""
+        predictive = replace(method.predictive, normalize=self.normalize)
+        if self.pairs == "permuted" and type(predictive.base) is Mixup:
+            predictive = replace(predictive, base=PermutedMixup(predictive.base.alpha))
+        return replace(method, predictive=predictive)
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The recipe with this protocol's momentum."""
+        return replace(recipe, nesterov=recipe.nesterov and self.nesterov)
+
+    def dataset(self, dataset: Dataset) -> Dataset:
+        """The dataset with this protocol's scaling."""
+        return replace(dataset, standardize=self.scaling.get(dataset.name, dataset.standardize))
+
+    def cifar_kernel(self) -> Kernel:
+        """H^aug of the CIFAR experiments."""
+        crop: Kernel = PadCrop(4) if self.crop == "pad-crop" else RandomResizedCrop()
+        return Compose((crop, HorizontalFlip()))
+
+    def network(self, network: Network) -> Network:
+        """The network with this protocol's initialization, BatchNorm and places of dropout."""
+        if self.initialization == "torch":
+            return network
+        name = network.path.rpartition(".")[2]
+        found = {"CNN": "AuthorsCNN", "ResNet18": "AuthorsResNet18", "WideResNet": "AuthorsWideResNet"}.get(name)
+        return network if found is None else Network(f"{__name__}.{found}", network.arguments)
+
+
+@dataclass(frozen=True)
+class PermutedMixup:
+    """Mixup of each row with its partner under a permutation of the batch: the authors' pairs.
+
+    x' = lambda x_i + (1 - lambda) x_pi(i) with lambda ~ Beta(alpha, alpha) for each row. Every row of the batch is
+    in as many pairs as any other, where independent draws leave a third of them out.
+    """
+
+    alpha: float = 1.0
+
+    def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
+        rows = len(seen.inputs)
+        check(count <= rows, "pseudo_batch_size", count, f"at most the {rows} rows of the batch with permuted pairs")
+        first = torch.randperm(rows, generator=generator)[:count]
+        second = first[torch.randperm(count, generator=generator)]
+        plain = Mixup(self.alpha)
+        share = plain.share(plain.draw(count, generator))
+        device = seen.inputs.device
+        return mix(seen, first.to(device), second.to(device), share.to(device))
+
+
+class AuthorsWideResNet(WideResNet):
+    """The Wide-ResNet with the authors' initialization, and momentum .9 in its last BatchNorm."""
+
+    def __init__(self, channels: int, outputs: int, depth: int = 28, widen: int = 10, dropout: float = 0.0) -> None:
+        super().__init__(channels, outputs, depth, widen, dropout)
+        self.norm.momentum = AUTHORS.last_norm_momentum
+        initialize_convolutions(self)
+
+
+class AuthorsResNet18(ResNet18):
+    """The ResNet18 with the initialization of the code that the authors took it from."""
+
+    def __init__(self, channels: int, outputs: int, width: int = 64, dropout: float = 0.0) -> None:
+        super().__init__(channels, outputs, width, dropout)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class AuthorsCNN(CNN):
+    """The CNN with the authors' initialization, and dropout after each convolution as well."""
+
+    def __init__(
+        self, channels: int, size: tuple[int, int], outputs: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(channels, size, outputs, dropout, bias)
+        self.dropout_first, self.dropout_second = nn.Dropout(dropout), nn.Dropout(dropout)
+        initialize_convolutions(self)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.dropout_first(self.first(inputs))
+        return self.head(self.dropout_second(self.second(hidden)).flatten(1))
+
+    def layers(self) -> list[nn.Module]:
+        head = super().layers()[2:]
+        return [self.first, self.dropout_first, self.second, self.dropout_second, *head]
+
+
+def initialize_convolutions(network: nn.Module) -> None:
+    """Xavier uniform with gain sqrt(2) for the weights of convolutions, zero for their biases."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.xavier_uniform_(module.weight, gain=sqrt(2))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+TEXT = Protocol(
+    name="text",
+    normalize="total",
+    pairs="independent",
+    nesterov=True,
+    initialization="torch",
+    last_norm_momentum=0.1,
+    scaling={},
+    crop="random-resized-crop",
+    dropout_after_convolutions=False,
+    bootstrap_momentum=0.0,
+    differences=(
+        "the sum of Algorithm 2 is divided by its total weight n_mb (1 + r), as the text leaves its scale open",
+        "seeds and the order of rows are ours",
+    ),
+)
+AUTHORS = Protocol(
+    name="authors",
+    normalize="rows",
+    pairs="permuted",
+    nesterov=False,
+    initialization="xavier",
+    last_norm_momentum=0.9,
+    scaling={
+        "cifar10": Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "cifar100": Standardize((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    },
+    crop="pad-crop",
+    dropout_after_convolutions=True,
+    bootstrap_momentum=0.9,
+    differences=(
+        "the loss is the mean over n_mb + t_mb rows, which scales the gradient by (1 + r) / 2",
+        "the rows of a blend are paired by a permutation of the batch, not drawn independently",
+        "momentum without Nesterov",
+        "convolutions start from Xavier uniform with gain sqrt(2) and biases of 0 (ResNet18: He normal, fan-out)",
+        "the last BatchNorm of the Wide-ResNet has momentum .9",
+        "CIFAR-10 images are divided by .2023, .1994, .2010 (CIFAR-100: .2675, .2565, .2761)",
+        "CIFAR images are padded by 4 and cropped, not cropped and resized",
+        "the CNN has dropout after its convolutions too",
+        "BB and DE are compared with momentum .9 (the published code has no such script)",
+        "seeds and the order of rows are ours",
+    ),
+)
+PROTOCOLS = {protocol.name: protocol for protocol in (TEXT, AUTHORS)}
+
+
+def protocol_named(name: str) -> Protocol:
+    """The protocol of this name."""
+    if name not in PROTOCOLS:
+        raise UnknownName("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]

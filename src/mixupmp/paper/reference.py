@@ -1,0 +1,75 @@
+"""The paper's own figures, to be printed beside ours, and how far our methods are ordered as the paper's are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import combinations
+from math import hypot
+from typing import Any, Literal
+
+from scipy.stats import spearmanr
+
+PaperTable = Literal["in_distribution", "shift", "bb_vs_de"]
+CONCORDANCE_MEASURES = ("acc", "nll", "ece")
+PERCENT = ("ACC", "ECE", "OE", "UE")  # of the paper's measures, those it prints in percent
+
+
+@cache
+def paper_figures() -> dict[str, Any]:
+    """Everything in the data file."""
+    text = resources.files("mixupmp.paper").joinpath("paper_figures.json").read_text()
+    return dict(json.loads(text))
+
+
+def paper_value(table: PaperTable, dataset: str, label: str, measure: str) -> tuple[float, float | None] | None:
+    """(value, standard error) that the paper prints, or None where it prints none."""
+    found = paper_figures()[table].get(dataset, {}).get(label, {}).get(measure)
+    if found is None:
+        return None
+    return (float(found[0]), float(found[1])) if isinstance(found, list) else (float(found), None)
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """How far two tables order the same methods alike.
+
+    Parameters
+    ----------
+    pairs
+        Pairs of methods and measures that differ by more than two standard errors in the paper; all pairs where it
+        prints no standard errors.
+    same
+        Those of them whose difference has the same sign here.
+    rank
+        Spearman's rank correlation of each measure over all methods of both tables.
+    """
+
+    pairs: int
+    same: int
+    rank: dict[str, float]
+
+    @property
+    def share(self) -> float:
+        return self.same / self.pairs if self.pairs else float("nan")
+
+
+def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, dataset: str) -> Concordance:
+    """Our means (label -> measure -> mean) against a table of the paper."""
+    pairs = same = 0
+    rank = {}
+    for measure in CONCORDANCE_MEASURES:
+        printed = {label: paper_value(table, dataset, label, measure.upper()) for label in ours}
+        theirs = {label: value for label, value in printed.items() if value is not None and measure in ours[label]}
+        for one, other in combinations(theirs, 2):
+            difference = theirs[one][0] - theirs[other][0]
+            if abs(difference) > 2 * hypot(theirs[one][1] or 0.0, theirs[other][1] or 0.0):
+                pairs += 1
+                same += difference * (ours[one][measure] - ours[other][measure]) > 0
+        if len(theirs) > 2:
+            values = [(theirs[label][0], ours[label][measure]) for label in theirs]
+            rank[measure] = float(spearmanr(*zip(*values, strict=True)).statistic)
+    return Concordance(pairs, int(same), rank)

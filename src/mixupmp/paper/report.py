@@ -1,0 +1,157 @@
+"""From lines to results: train, evaluate every repeat, and write the table in all formats with the paper's figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.rows import Rows
+from mixupmp.decide.calibrate import fit_temperature
+from mixupmp.metrics import Summary, evaluate, summarize
+from mixupmp.paper.lines import Line
+from mixupmp.paper.reference import PaperTable, paper_value
+from mixupmp.paper.settings import INTERPOLATES, Setting
+from mixupmp.paper.study import Evaluation, Evaluator, Study
+from mixupmp.paper.table import CALIBRATED, Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
+
+Evaluated = list[tuple[Line, list[Evaluation]]]
+CALIBRATED_MEASURES = ("nll", "ece")
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """Every metric on labeled rows; NLL and ECE also after one temperature on the pooled probabilities.
+
+    The temperature is fitted on rows that the members were not trained on (pool, then calibrate: Rahaman & Thiery
+    2021). Without it a comparison of NLL is not a fair one (Ashukha et al. 2020).
+    """
+
+    rows: Rows
+    calibration: Rows | None = None
+
+    @property
+    def key(self) -> str:
+        held_out = "" if self.calibration is None else f" calibrated {self.calibration.fingerprint()}"
+        return f"evaluate test {self.rows.fingerprint()}{held_out}"
+
+    def __call__(self, posterior: Posterior) -> Evaluation:
+        members = posterior.member_probabilities(self.rows.inputs)
+        found = dict(evaluate(members, self.rows.labels))
+        if self.calibration is not None:
+            held_out = posterior.member_probabilities(self.calibration.inputs)
+            # Always the fitted one: a rule that sometimes leaves T at 1 would blur the comparison of methods.
+            calibrate = fit_temperature(held_out, self.calibration.labels, standard_errors=None)
+            after = evaluate(calibrate(members.mean(0)), self.rows.labels)
+            found |= {f"{name}{CALIBRATED}": after[name] for name in CALIBRATED_MEASURES}
+            found["temperature"] = calibrate.temperature
+        return found
+
+
+def on_test_rows(setting: Setting) -> Callable[[int], Evaluator]:
+    """The evaluator of each repeat: on the test rows, calibrated on rows that the repeat is not trained on."""
+    return lambda seed: OnRows(setting.test, setting.calibration(seed))
+
+
+def run_lines(
+    study: Study,
+    setting: Setting,
+    lines: Sequence[Line],
+    evaluator: Callable[[int], Evaluator],
+) -> tuple[Evaluated, list[str]]:
+    """Train and evaluate: each line with its finished repeats, and the labels of lines that lack some."""
+    wanted = [(line, line.wanted(setting)) for line in lines]
+    # Repeat by repeat, so that an interrupted plan has whole tables to show.
+    study.train(sorted((one for _, many in wanted for one in many), key=lambda one: one.plan.seed))
+    ready = [(line, [one for one in many if study.available(one)], len(many)) for line, many in wanted]
+    evaluators = {seed: evaluator(seed) for seed in setting.seeds}
+    found = study.evaluate([(one, evaluators[one.plan.seed]) for _, many, _ in ready for one in many])
+    results = iter(found)
+    evaluated = [(line, [next(results) for _ in many]) for line, many, _ in ready if many]
+    missing = [f"{line.label} ({len(many)} of {all_} runs)" for line, many, all_ in ready if len(many) < all_]
+    return evaluated, missing
+
+
+def report_lines(
+    study: Study,
+    setting: Setting,
+    lines: Sequence[Line],
+    title: str,
+    measures: tuple[str, ...],
+    *,
+    evaluator: Callable[[int], Evaluator] | None = None,
+    paper: tuple[PaperTable, str] | None = None,
+    caption: str = "",
+    differences: Sequence[str] = (),
+) -> Evaluated:
+    """Run a table whole: train, evaluate, write it in all formats with the numbers behind it, and record the run."""
+    started = time.time()
+    evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting))
+    differs = [*setting.all_differences, *differences]
+    caption = f"{setting.describe()}. {caption} Mean (standard error) over runs."
+    text = f"{caption} Differs from the paper: {'; '.join(differs)}."
+    if missing:
+        text += f" Not finished: {'; '.join(missing)}."
+    write_table(study, "table", table_of(evaluated, title, measures, paper, text))
+    write_evaluations(study, evaluated)
+    study.record(
+        differs, setting.seeds, started, setting=setting.describe(), train_rows=setting.train_rows, missing=missing
+    )
+    return evaluated
+
+
+def summaries_of(evaluations: Sequence[Evaluation]) -> dict[str, Summary]:
+    """Mean and standard error over the repeats that have a posterior; a repeat whose members all diverged has none."""
+    numbers = [{name: value for name, value in one.items() if isinstance(value, int | float)} for one in evaluations]
+    whole = [one for one in numbers if "acc" in one or "auroc" in one]
+    return summarize(whole) if whole else {}
+
+
+def table_of(
+    evaluated: Evaluated,
+    title: str,
+    measures: tuple[str, ...],
+    paper: tuple[PaperTable, str] | None = None,
+    caption: str = "",
+) -> Table:
+    """A table with the training accuracy and the diverged members in it; `paper` names its table and dataset."""
+    made = []
+    for line, evaluations in evaluated:
+        summaries = summaries_of(evaluations)
+        cells = {}
+        for measure in measures:
+            theirs = paper_value(*paper, line.label, shown_metric(measure).heading) if paper else None
+            cells[measure] = Cell(summaries.get(measure), theirs)
+        made.append(TableLine(line.group, line.label, cells, training_notes(evaluations)))
+    shown = tuple(m for m in measures if any(line.cells[m].ours for line in made) or not m.endswith(CALIBRATED))
+    return Table(title, shown, tuple(made), caption)
+
+
+def training_notes(evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    """What every table tells about the fits behind it; below 98% a line is not in the paper's regime."""
+    reached = [e["training_accuracy"] for e in evaluations if e.get("training_accuracy") is not None]
+    diverged, networks = sum(e["diverged"] for e in evaluations), sum(e["networks"] for e in evaluations)
+    mean = sum(reached) / len(reached) if reached else None
+    accuracy = "-" if mean is None else f"{100 * mean:.2f}"
+    comparable = mean is not None and mean >= INTERPOLATES
+    return {
+        "train ACC (%)": accuracy if comparable else f"{accuracy}, not comparable",
+        "diverged": f"{diverged} of {networks}",
+        "runs": str(len(evaluations)),
+    }
+
+
+def write_table(study: Study, name: str, table: Table) -> None:
+    """CSV, Markdown and LaTeX, and the table on the screen."""
+    study.write(f"{name}.csv", to_csv(table))
+    study.write(f"{name}.md", to_markdown(table))
+    study.write(f"{name}.tex", to_latex(table))
+    study.say(to_markdown(table))
+
+
+def write_evaluations(study: Study, evaluated: Evaluated) -> None:
+    """Every repeat's numbers, which the ledger of claims reads."""
+    study.write(
+        "evaluations.json", [{"group": li.group, "label": li.label, "repeats": found} for li, found in evaluated]
+    )

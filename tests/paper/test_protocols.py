@@ -1,0 +1,146 @@
+"""The authors' protocol against formulas written out here, and the options of runs on GPUs as far as a CPU goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from mixupmp import mc_dropout, mixup_ensemble, mixup_mp
+from mixupmp.core.batch import Batch
+from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.core.kernels import PadCrop, RandomResizedCrop
+from mixupmp.core.recipe import Recipe
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.networks import CNN, MLP, Network, WideResNet, named
+from mixupmp.paper import AUTHORS, TEXT, Study, Wanted
+from mixupmp.paper.protocols import PermutedMixup, protocol_named
+from mixupmp.paper.settings import cifar10, digits, homogeneous
+from mixupmp.train.member import MemberFit
+from mixupmp.train.plans import plan_for
+
+ROWS, CLASSES = 6, 3
+
+
+def authors_fit(ratio: float) -> MemberFit:
+    """One member on rows that are unit vectors: a blend shows which rows it is of, and their shares."""
+    rows = Rows(torch.eye(ROWS), torch.tensor([0, 1, 2, 0, 1, 2]))
+    dataset = Dataset("unit", rows, rows, ("a", "b", "c"), Standardize())
+    network = Network("mixupmp.networks.MLP", {"features": ROWS, "outputs": CLASSES, "hidden": (4,)})
+    method = mixup_ensemble(2.0, 1) if ratio == float("inf") else mixup_mp(ratio, 2.0, 1)
+    recipe = AUTHORS.recipe(Recipe(epochs=1, batch_size=None, schedule="constant", learning_rate=0.1))
+    return MemberFit(plan_for(dataset, AUTHORS.method(method), network, recipe), 0)
+
+
+def written_out(network: nn.Module, batch: Batch, labels: torch.Tensor, ratio: float) -> torch.Tensor:
+    """The mean over n + t rows of l_i and r (lambda l(x', y_a) + (1 - lambda) l(x', y_b))."""
+    total = cross_entropy(network(torch.eye(ROWS)), labels, reduction="sum") if ratio != float("inf") else 0.0
+    pseudo = batch.inputs[ROWS:] if ratio != float("inf") else batch.inputs
+    weight = ratio if ratio != float("inf") else 1.0
+    for row in pseudo:
+        for index in row.nonzero().flatten().tolist():
+            total = total + weight * row[index] * cross_entropy(network(row[None]), labels[index : index + 1])
+    return total / len(batch.inputs)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0, 3.0, float("inf")])
+def test_loss_gradient_and_step_of_the_authors_protocol(ratio: float):
+    fit = authors_fit(ratio)
+    labels = fit.plan.train.labels
+    batch = next(iter(fit.future.batches([torch.arange(ROWS)], fit.draws)))
+    before = [parameter.detach().clone() for parameter in fit.network.parameters()]
+    loss = written_out(fit.network, batch, labels, ratio)
+    gradients = torch.autograd.grad(loss, list(fit.network.parameters()))
+    fit._step(batch)
+    assert float(fit.losses[-1]) == pytest.approx(float(loss.detach()), rel=1e-6)
+    rate, decay = fit.recipe.learning_rate, 5e-4
+    for start, gradient, parameter in zip(before, gradients, fit.network.parameters(), strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-7)
+        # The first step of SGD with momentum and no Nesterov; with it the gradient would count 1.9 times.
+        assert torch.allclose(parameter, start - rate * (gradient + decay * start), atol=1e-7)
+
+
+def test_the_authors_loss_is_ours_times_half_of_one_plus_r():
+    rows, generator = 4, torch.Generator().manual_seed(0)
+    outputs = torch.randn(2 * rows, CLASSES, generator=generator)
+    targets = torch.softmax(torch.randn(2 * rows, CLASSES, generator=generator), 1)
+    losses = -(targets * outputs.log_softmax(1)).sum(1)
+    ratio = 0.4
+    text = (losses[:rows].sum() + ratio * losses[rows:].sum()) / (rows * (1 + ratio))
+    authors = (losses[:rows].sum() + ratio * losses[rows:].sum()) / (2 * rows)
+    assert float(authors / text) == pytest.approx((1 + ratio) / 2)
+
+
+def test_each_row_is_in_as_many_permuted_pairs_as_any_other():
+    seen = Batch(torch.eye(50), torch.eye(50), torch.ones(50))
+    batch = PermutedMixup(1.0).sample(seen, 50, torch.Generator().manual_seed(3))
+    sides = (batch.inputs > 0).sum(0) + ((batch.inputs == 1).sum(0))  # a row paired with itself is both of its sides
+    assert torch.equal(sides, torch.full((50,), 2))
+    assert torch.allclose(batch.inputs, batch.targets)
+    with pytest.raises(InvalidArgument, match="pseudo_batch_size"):
+        PermutedMixup(1.0).sample(seen, 51, torch.Generator())
+
+
+def test_networks_of_the_authors_protocol():
+    wide = AUTHORS.network(named("wrn-10-1", (3, 32, 32), 10))()
+    assert isinstance(wide, WideResNet)
+    assert (wide.norm.momentum, wide.stages[0].first_norm.momentum) == (0.9, 0.1)
+    for module in wide.modules():
+        if isinstance(module, nn.Conv2d):
+            receptive = module.kernel_size[0] ** 2
+            bound = sqrt(2) * sqrt(6 / (receptive * (module.in_channels + module.out_channels)))
+            assert float(module.weight.detach().abs().max()) <= bound
+            assert float(module.weight.detach().abs().max()) > 0.8 * bound
+            assert not module.bias.any()
+    cnn = AUTHORS.network(named("cnn", (1, 28, 28), 10, 0.3))()
+    assert isinstance(cnn, CNN)
+    assert sum(isinstance(module, nn.Dropout) for module in cnn.modules()) == 4
+    assert sum(isinstance(module, nn.Dropout) for module in named("cnn", (1, 28, 28), 10, 0.3)().modules()) == 2
+    resnet = AUTHORS.network(named("resnet18", (1, 28, 28), 10))()
+    assert float(resnet.stages[0].first.weight.detach().std()) == pytest.approx(sqrt(2 / (9 * 64)), rel=0.05)
+    mlp = AUTHORS.network(named("mlp", (2,), 5))()
+    assert isinstance(mlp, MLP)
+
+
+def test_the_text_protocol_leaves_methods_and_networks_as_they_are():
+    method, network = mixup_mp(1.0, 2.0), named("cnn", (1, 28, 28), 10)
+    assert TEXT.method(method) == method
+    assert TEXT.network(network) == network
+    assert protocol_named("text") is TEXT
+    with pytest.raises(UnknownName, match="authors"):
+        protocol_named("author")
+
+
+def test_kernels_scaling_and_the_bootstrap():
+    text, authors = (cifar10("paper").under(protocol) for protocol in (TEXT, AUTHORS))
+    assert isinstance(text.kernel.kernels[0], RandomResizedCrop)
+    assert isinstance(authors.kernel.kernels[0], PadCrop)
+    rows = Rows(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.arange(4))
+    dataset = Dataset("cifar10", rows, rows, tuple("0123456789"), Standardize((0.5,) * 3, (0.25,) * 3))
+    assert AUTHORS.dataset(dataset).standardize.deviation == (0.2023, 0.1994, 0.2010)
+    assert TEXT.dataset(dataset).standardize.deviation == (0.25,) * 3
+    plain = homogeneous("mnist", "paper", TEXT).recipe
+    assert (plain.learning_rate, plain.momentum, plain.weight_decay) == (5e-4, 0.0, 0.0)
+    assert homogeneous("mnist", "paper", AUTHORS).recipe.momentum == 0.9
+
+
+def test_no_run_is_said_to_differ_in_nothing():
+    for protocol in (TEXT, AUTHORS):
+        assert protocol.differences
+    assert "bfloat16" in cifar10("paper").under(TEXT, precision="bfloat16").all_differences[-1]
+
+
+def test_precision_and_devices_of_a_study(study):
+    one: Study = replace(study("gpus"), devices=("cpu", "cpu:0"), precision="bfloat16")
+    setting = one.setting(replace(digits("FMNIST"), recipe=Recipe(epochs=1, batch_size=64)))
+    assert (setting.recipe.precision, setting.device) == ("bfloat16", "cpu")
+    wanted = Wanted(setting.plan(mc_dropout(3), 0)), Wanted(setting.plan(mixup_mp(1.0, 2.0, 2), 0))
+    pieces = [piece for each in wanted for piece in each.pieces]
+    assert pieces[1].on("cpu:0").plan.device == "cpu:0"
+    assert pieces[1].on("cpu:0").key == pieces[1].key  # where a member is trained does not change which one it is
+    one.train(wanted)
+    assert all(one.available(each) for each in wanted)
