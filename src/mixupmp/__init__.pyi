@@ -30,6 +30,7 @@ from .core.methods import mixup_mc as mixup_mc
 from .core.methods import mixup_mp as mixup_mp
 from .core.methods import mixup_mp_mc as mixup_mp_mc
 from .core.methods import mixup_mp_single as mixup_mp_single
+from .core.methods import shared_mixup_mp as shared_mixup_mp
 from .core.methods import single_network as single_network
 from .core.methods import stabilized_bootstrap as stabilized_bootstrap
 from .core.plan import Plan as Plan
@@ -44,6 +45,7 @@ from .core.rows import split as split
 from .core.samplers import DropoutMasks as DropoutMasks
 from .core.samplers import Ensemble as Ensemble
 from .core.samplers import Laplace as Laplace
+from .core.shared import SharedEnsemble as SharedEnsemble
 from .core.version import __version__ as __version__
 from .core.weights import Dirichlet as Dirichlet
 from .core.weights import Expected as Expected

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import torch
 
-from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for
+from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for, shared_mixup_mp
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
@@ -44,8 +44,9 @@ def answers(path: Path, inputs: torch.Tensor) -> dict[str, np.ndarray]:
         (mc_dropout(4), "cnn", "images"),
         pytest.param(mixup_mp(members=2), "resnet18", "images", marks=pytest.mark.slow),
         (mc_dropout(3, dropout=0.5), "mlp", "table"),
+        (shared_mixup_mp(members=3), "mlp", "table"),
     ],
-    ids=["cnn", "dropout", "batch norm", "table"],
+    ids=["cnn", "dropout", "batch norm", "table", "shared weights"],
 )
 def test_onnxruntime_agrees_on_raw_inputs(
     method: Method, network: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -18,6 +18,7 @@ from mixupmp.core.errors import InvalidArgument, UnknownName, check, check_dropo
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
+from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.weights import Dirichlet, StabilizedDirichlet
 
 PAPER_DROPOUT = 0.3
@@ -158,10 +159,16 @@ def ca_mixup_mc(
     return Method("ca-mixup-mc", predictive, DropoutMasks(members), dropout, validation_fraction)
 
 
+@paper_names
+def shared_mixup_mp(ratio: float = 1.0, alpha: float = 0.4, members: int = 16, kernel: Kernel = identity) -> Method:
+    """Shared MixupMP: MixupMP whose members share all weights but rank-one adapters (TabM, Gorishniy et al. 2025)."""
+    return Method("shared-mixup-mp", _mixup_predictive(ratio, alpha, kernel), SharedEnsemble(members))
+
+
 ALL_METHODS: tuple[Callable[..., Method], ...] = (
     single_network, mixup, mixup_mp_single, laplace,
     deep_ensemble, bayesian_bootstrap, stabilized_bootstrap, dp_mp_perturbed, dp_mp_uniform, mixup_mp, mixup_ensemble,
-    mc_dropout, mixup_mp_mc, mixup_mc, ca_mixup_mc,
+    mc_dropout, mixup_mp_mc, mixup_mc, ca_mixup_mc, shared_mixup_mp,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
 from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import BasicBlock, ResNet18, WideBlock, WideResNet
+from mixupmp.networks.tabular import PiecewiseLinear, TabularMLP, quantile_edges
 
 __all__ = [
     "CNN",
@@ -15,8 +16,11 @@ __all__ = [
     "Network",
     "NetworkEntry",
     "NetworkFactory",
+    "PiecewiseLinear",
     "ResNet18",
+    "TabularMLP",
     "WideBlock",
     "WideResNet",
     "named",
+    "quantile_edges",
 ]

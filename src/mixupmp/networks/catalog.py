@@ -20,6 +20,7 @@ from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
 from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import ResNet18, WideResNet
+from mixupmp.networks.tabular import TabularMLP, normal_edges
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class NetworkEntry:
 
 _LISTED = (
     NetworkEntry("mlp", MLP, lambda shape: {"features": math.prod(shape)}, images=False),
+    NetworkEntry("tabular", TabularMLP, lambda shape: {"edges": normal_edges(math.prod(shape))}, images=False),
     NetworkEntry("cnn", CNN, lambda shape: {"channels": shape[0], "size": (shape[1], shape[2])}),
     NetworkEntry("resnet18", ResNet18, lambda shape: {"channels": shape[0]}),
     NetworkEntry("wrn-<depth>-<widen>", WideResNet, lambda shape: {"channels": shape[0]}),

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import plain
 from mixupmp.core.posterior import EnsemblePosterior, Posterior, Summary, Task, left_out, member_notes
 from mixupmp.core.rows import Standardize
+from mixupmp.core.shared import SharedEnsemble, SharedPosterior
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
 from mixupmp.networks import Network
@@ -38,14 +40,19 @@ from mixupmp.store.tensors import read_tensors
 
 LAYERS_LIMIT = 1000  # a hostile depth must not keep us building
 MEMBERS_LIMIT = 100_000
-_SAMPLERS = {EnsemblePosterior: "Ensemble", DropoutPosterior: "DropoutMasks", LaplacePosterior: "Laplace"}
+_SAMPLERS = {
+    EnsemblePosterior: "Ensemble",
+    DropoutPosterior: "DropoutMasks",
+    LaplacePosterior: "Laplace",
+    SharedPosterior: "SharedEnsemble",
+}
 
 
 def save(
     posterior: Posterior, folder: str | os.PathLike[str], metrics: Mapping[str, float | None] | Result | None = None
 ) -> None:
     """Write a posterior to a new folder, whole or not at all; `metrics` are shown on its model card."""
-    check(type(posterior) in _SAMPLERS, "posterior", posterior, "an ensemble, dropout masks or a Laplace posterior")
+    check(type(posterior) in _SAMPLERS, "posterior", posterior, "a posterior by one of our samplers")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidArgument("folder", str(target), "new or empty", "Nothing is written over: choose another.")
@@ -126,6 +133,14 @@ def load(
         task = _task(plan["task"])
         sampler = plan["method"]["sampler"]
         factory = _factory(plan["network"], network, sealed.path)
+        if sampler["type"] == "SharedEnsemble":
+            check(
+                whole(sampler["members"]) and sampler["members"] <= LAYERS_LIMIT,
+                "members",
+                sampler["members"],
+                f"a whole number in 1..{LAYERS_LIMIT}",
+            )
+            factory = partial(_shared, factory, sampler["members"])
         form = _form(factory, trusted=network is not None)
     stories = _stories(sealed)
     networks, out = [], left_out(stories)
@@ -187,6 +202,10 @@ def _factory(told: Any, given: Callable[..., nn.Module] | None, folder: Path) ->
     return Network(path, {k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()})
 
 
+def _shared(factory: Callable[[], nn.Module], members: int) -> nn.Module:
+    return SharedEnsemble(members).adapt(factory())
+
+
 def _form(factory: Callable[[], nn.Module], trusted: bool) -> dict[str, Tensor]:
     """The names, shapes and types of the network's tensors. One described by a folder is built without memory."""
     with torch.device("cpu" if trusted else "meta"), seeds.global_seed(0):
@@ -220,6 +239,8 @@ def _posterior(sealed: Sealed, sampler: dict[str, Any], networks: list[nn.Module
     if kind == "Ensemble":
         return EnsemblePosterior(networks, task, members)
     check(len(networks) == 1, "members", len(networks), f"one network for {kind}")
+    if kind == "SharedEnsemble":
+        return SharedPosterior(networks, task)
     if kind == "DropoutMasks":
         return DropoutPosterior(networks, task, members, seed)
     parameters = {name: value.detach().to("meta") for name, value in networks[0].named_parameters()}

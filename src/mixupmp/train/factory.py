@@ -15,8 +15,11 @@ def build_network(plan: Plan, member: int) -> nn.Module:
     """This member's network: random weights that depend on (seed, member) alone, or those it was told to start from."""
     with seeds.global_seed(seeds.derive(plan.seed, member, "weights")):
         network = plan.network()
-    if not isinstance(network, nn.Module):
-        raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+        if not isinstance(network, nn.Module):
+            raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+        # A sampler whose members share weights puts its adapters into the network, drawn from the same generator.
+        adapt = getattr(plan.method.sampler, "adapt", None)
+        network = network if adapt is None else adapt(network)
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InvalidArgument("network", type(network).__name__, "one that has weights to train")
     if plan.initial is not None:

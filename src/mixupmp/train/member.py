@@ -20,7 +20,7 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary, logits_of
-from mixupmp.core.predictive import simulate
+from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import build_network, memory_format
@@ -52,7 +52,9 @@ class MemberFit:
         self.draws = seeds.generator(plan.seed, member, "draws")
         with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
             self.network = build_network(plan, member).to(self.device)
-            self.future = simulate(
+            # A sampler that trains several members in one network simulates a future for each of them.
+            simulated = getattr(plan.method.sampler, "simulate", simulate)
+            self.future: Future = simulated(
                 plan.method.predictive, plan.training_data(), self.recipe.pseudo_batch_size, self.draws
             )
         images = len(plan.task.input_shape) == 3

@@ -1,0 +1,196 @@
+"""Members that share weights: one network, with rank-one adapters for each member, each fitted to its own future.
+
+A linear layer W of the network becomes, for member b,
+
+    f_b(x) = ((x * r_b) W^T) * s_b + c_b
+
+with W shared and r_b, s_b, c_b the member's own (BatchEnsemble, Wen et al. 2020); the last layer is the member's own
+altogether. All members are one matrix product. r_b of the first layer starts as random signs, all other scales as ones
+(TabM, Gorishniy et al. 2025). Here each member is fitted to its own simulated future, with its own shuffles, blends and
+drawn weights: a martingale posterior whose samples share most of their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from mixupmp.core.batch import Batch
+from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.predictive import Future, Predictive, TrainingData, simulate
+from mixupmp.core.samplers import check_members
+
+
+@dataclass(frozen=True)
+class SharedEnsemble:
+    """`members` that share the weights of one network but for rank-one adapters and the last layer.
+
+    Works with every network that has linear layers; other layers (normalization, embeddings) are shared.
+    """
+
+    members: int = 16
+
+    def __post_init__(self) -> None:
+        check_members(self.members)
+
+    @property
+    def networks(self) -> int:
+        return 1
+
+    def adapt(self, network: nn.Module) -> SharedNetwork:
+        """The network with adapters, whose signs are drawn from torch's global generator."""
+        return SharedNetwork(network, self.members)
+
+    def simulate(
+        self, predictive: Predictive, data: TrainingData, pseudo_rows: int | None, generator: Generator
+    ) -> JointFuture:
+        """A future for each member."""
+        futures = [simulate(predictive, data, pseudo_rows, generator) for _ in range(self.members)]
+        return JointFuture(futures, [torch.randperm(len(future), generator=generator) for future in futures])
+
+    def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
+        return SharedPosterior(networks, task)
+
+
+class JointFuture:
+    """The futures of all members. A batch holds one equal block of rows for each.
+
+    Member b visits the rows in the order of the epoch, permuted by its own fixed permutation: its batches are random
+    subsets, different from the others', and a function of the epoch alone, so that a fit can be resumed.
+    """
+
+    def __init__(self, futures: list[Future], orders: list[Tensor]) -> None:
+        self.futures, self.orders = futures, orders
+
+    @property
+    def predictive(self) -> Predictive:
+        return self.futures[0].predictive
+
+    @predictive.setter
+    def predictive(self, value: Predictive) -> None:
+        for future in self.futures:
+            future.predictive = value
+
+    @property
+    def data(self) -> TrainingData:
+        return self.futures[0].data
+
+    def __len__(self) -> int:
+        return len(self.futures[0])
+
+    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+        """For each chunk of row indices, the blocks of all members, one after another."""
+        streams = [
+            future.batches([order[chunk] for chunk in chunks], generator)
+            for future, order in zip(self.futures, self.orders, strict=True)
+        ]
+        for blocks in zip(*streams, strict=True):
+            yield Batch(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+
+class SharedLinear(nn.Module):
+    """A linear layer with rank-one adapters for each member, on (members * rows, ..., features)."""
+
+    def __init__(self, layer: nn.Linear, members: int, signs: bool) -> None:
+        super().__init__()
+        self.members = members
+        self.weight = layer.weight
+        ones = torch.ones(members, layer.in_features)
+        self.input_scale = nn.Parameter(torch.randint(0, 2, ones.shape) * 2.0 - 1.0 if signs else ones)
+        self.output_scale = nn.Parameter(torch.ones(members, layer.out_features))
+        bias = None if layer.bias is None else layer.bias.detach().expand(members, -1).clone()
+        self.bias = None if bias is None else nn.Parameter(bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        blocks = inputs.reshape(self.members, -1, inputs.shape[-1])
+        outputs = functional.linear(blocks * self.input_scale[:, None], self.weight) * self.output_scale[:, None]
+        if self.bias is not None:
+            outputs = outputs + self.bias[:, None]
+        return outputs.reshape(*inputs.shape[:-1], -1)
+
+
+class MemberLinear(nn.Module):
+    """A linear layer of its own for each member, on (members * rows, ..., features)."""
+
+    def __init__(self, layer: nn.Linear, members: int) -> None:
+        super().__init__()
+        self.members = members
+        bound = layer.in_features**-0.5  # the range of nn.Linear's own initialization
+        weight = torch.empty(members, layer.in_features, layer.out_features)
+        self.weight = nn.Parameter(weight.uniform_(-bound, bound))
+        bias = None if layer.bias is None else torch.empty(members, layer.out_features).uniform_(-bound, bound)
+        self.bias = None if bias is None else nn.Parameter(bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        blocks = inputs.reshape(self.members, -1, inputs.shape[-1])
+        outputs = torch.bmm(blocks, self.weight)
+        if self.bias is not None:
+            outputs = outputs + self.bias[:, None]
+        return outputs.reshape(*inputs.shape[:-1], -1)
+
+
+class SharedNetwork(nn.Module):
+    """A network whose linear layers have adapters for each member.
+
+    In training, rows come in equal blocks, one for each member, and outputs likewise. In evaluation every row goes
+    through all members, and the output is log mean_b softmax(f_b(x)), the logits of their averaged probabilities;
+    `member_outputs` gives those of each.
+    """
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__()
+        names = [name for name, module in network.named_modules() if type(module) is nn.Linear]
+        if not names:
+            must = "a network with nn.Linear layers, for members that share weights"
+            raise InvalidArgument("network", type(network).__name__, must)
+        for name in names:
+            layer = network.get_submodule(name)
+            assert isinstance(layer, nn.Linear)
+            last = name == names[-1]
+            new = MemberLinear(layer, members) if last else SharedLinear(layer, members, name == names[0])
+            if not name:  # the network is one linear layer
+                network = new
+            else:
+                parent, _, child = name.rpartition(".")
+                setattr(network.get_submodule(parent), child, new)
+        self.network, self.members = network, members
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            return logits_of(self.network(inputs))
+        outputs = self.member_outputs(inputs)
+        return torch.logsumexp(outputs.log_softmax(-1), 0) - math.log(self.members)
+
+    def member_outputs(self, inputs: Tensor) -> Tensor:
+        """(members, rows, outputs)."""
+        repeated = inputs.repeat(self.members, *(1,) * (inputs.ndim - 1))
+        outputs = logits_of(self.network(repeated))
+        return outputs.reshape(self.members, -1, outputs.shape[-1])
+
+
+class SharedPosterior(Posterior):
+    """Posterior samples that share one network but for their adapters."""
+
+    def __init__(self, networks: Sequence[nn.Module], task: Task, notes: Sequence[str] = ()) -> None:
+        super().__init__(networks, task, 1, notes)
+        known = len(self.networks) == 1 and isinstance(self.networks[0], SharedNetwork)
+        check(known, "networks", self.networks, "one network made by SharedEnsemble.adapt")
+
+    @property
+    def network(self) -> SharedNetwork:
+        network = self.networks[0]
+        assert isinstance(network, SharedNetwork)
+        return network
+
+    @property
+    def members(self) -> int:
+        return self.network.members
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        return self.network.member_outputs(inputs)
