@@ -22,6 +22,8 @@ from uvicorn.server import ServerState
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.web.pages import asset
 
+# asyncio accepts up to so many connections at once, before any of them is counted: they need open files too.
+BACKLOG = 64
 _CLOSE = b"content-length: 0\r\nconnection: close\r\n\r\n"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n" + _CLOSE
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\n" + _CLOSE
@@ -40,7 +42,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidArgument("port", port, f"free on {host}", f"{reason}. Choose another, or 0 for any.") from error
-    listener.listen(512)
+    listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener
 
@@ -88,6 +90,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             timeout_keep_alive=30,
+            backlog=BACKLOG,
             timeout_graceful_shutdown=round(drain),
         )
         super().__init__(config)
@@ -119,7 +122,7 @@ def _within_open_files(connections: int) -> int:
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
-            return min(connections, max(8, soft - 64))
+            return min(connections, max(8, soft - BACKLOG - 64))
     return connections
 
 

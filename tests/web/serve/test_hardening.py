@@ -41,7 +41,7 @@ def health(address: str) -> int:
 
 def test_slow_clients_and_unfinished_bodies_stop_nobody(run: Path) -> None:
     """300 half-sent headers, then 150 bodies of 8 MB that never end."""
-    with process(run) as (server, address), ExitStack() as stack:
+    with process(run, files=256) as (server, address), ExitStack() as stack:
         for _ in range(300):
             connected(address, stack).sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         assert health(address) == 200

@@ -35,9 +35,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(run: Path, *options: str, files: int | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`mixupmp serve` on a free port, and its address."""
     words = [sys.executable, "-m", "mixupmp", "serve", str(run), "--port", "0", *options]
+    if files is not None:  # the most it may have open
+        words = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *words]
     started = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert started.stderr is not None
     try:
