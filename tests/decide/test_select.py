@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mixupmp.decide.trajectory as trajectory
-from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, mc_dropout, mixup_mp, plan_for
+from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, mc_dropout, mixup_mp, plan_for, shared_mixup_mp
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
@@ -18,7 +18,7 @@ from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
 from mixupmp.decide.select import CandidateResult, _Evaluator, select
 from mixupmp.decide.trajectory import outputs_by_epochs
 from mixupmp.networks import MLP
-from mixupmp.train.run import fit
+from mixupmp.train.run import Engine, fit
 
 RECIPE = Recipe(epochs=15, batch_size=None, optimizer="adamw", learning_rate=2e-2)
 
@@ -114,12 +114,13 @@ def test_lengths_in_geometric_progression() -> None:
         epoch_grid(4, 5)
 
 
+@pytest.mark.parametrize("engine", ["auto", "inline"])
 @pytest.mark.parametrize("schedule", ["constant", "one-cycle"])
-def test_every_length_predicts_as_a_training_of_that_length_does(plan: Plan, schedule: str) -> None:
+def test_every_length_predicts_as_a_training_of_that_length_does(plan: Plan, schedule: str, engine: Engine) -> None:
     recipe = replace(RECIPE, schedule=schedule, batch_size=16)  # type: ignore[arg-type]
     plan = replace(plan, recipe=recipe)
     assert isinstance(plan.train, Rows)
-    found = outputs_by_epochs(plan, [0, 2], (3, 6), plan.train.inputs)
+    found = outputs_by_epochs(plan, [0, 2], (3, 6), plan.train.inputs, engine)
     assert set(found) == {3, 6}
     for length, outputs in found.items():
         alone = fit(replace(plan, recipe=replace(recipe, epochs=length)), engine="inline", members=[0, 2])
@@ -136,6 +137,16 @@ def test_the_length_is_chosen_with_the_ratio(plan: Plan) -> None:
         assert result.score == min(result.by_epochs.values()) == result.by_epochs[result.candidate.epochs or 0]
     assert found.chosen.applied(plan).recipe.epochs == found.chosen.epochs
     assert found.to_dict()["epochs"] == found.chosen.epochs
+
+
+def test_members_that_share_weights_are_one_training_for_all_lengths(plan: Plan) -> None:
+    plan = replace(plan, method=shared_mixup_mp(1.0, 0.4, 3), recipe=replace(RECIPE, schedule="constant"))
+    assert isinstance(plan.train, Rows)
+    found = outputs_by_epochs(plan, [0], (3, 6), plan.train.inputs)
+    for length, outputs in found.items():
+        alone = fit(replace(plan, recipe=replace(plan.recipe, epochs=length)))
+        assert torch.equal(outputs, alone.member_outputs(plan.train.inputs))
+    assert select(plan, Search(ratios=(), alphas=(0.4,), epochs=(3, 6))).member_fits == 2
 
 
 def test_scores_and_the_temperature_are_those_after_calibration(plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
+from mixupmp.train.member import MemberFit
 from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, dealt
 
@@ -19,15 +21,16 @@ def outputs_by_epochs(
 ) -> dict[int, Tensor]:
     """{epochs: (members, rows, outputs)} on raw inputs; lengths at which every member had diverged are left out.
 
-    At a constant learning rate a short training is the beginning of a long one, so vectorized members are trained once
-    and evaluated on the way. Other schedules depend on the length: every length is a training of its own, which in
-    geometric progression costs as much again as the longest.
+    At a constant learning rate a short training is the beginning of a long one: members are trained once and evaluated
+    on the way, if they are trained in this process. Other schedules depend on the length: every length is a training of
+    its own, which in geometric progression costs as much again as the longest.
     """
     longest = replace(plan, recipe=replace(plan.recipe, epochs=max(epochs)))
     if engine == "auto":
         engine = choose_engine(longest, len(members))  # type: ignore[assignment]
-    if len(epochs) > 1 and engine == "vectorized" and plan.recipe.schedule == "constant":
-        return _one_run(longest, members, epochs, inputs)
+    if len(epochs) > 1 and engine in ("vectorized", "inline") and plan.recipe.schedule == "constant":
+        one_run = _vectorized if engine == "vectorized" else _one_by_one
+        return one_run(longest, members, epochs, inputs)
     found = {}
     for length in epochs:
         try:
@@ -38,7 +41,7 @@ def outputs_by_epochs(
     return found
 
 
-def _one_run(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
+def _vectorized(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
     training = VectorizedFit(plan, dealt(tuple(members), cores()))
     threads = torch.get_num_threads()
     found = {}
@@ -54,3 +57,28 @@ def _one_run(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: 
         training.close()
         torch.set_num_threads(threads)  # the worker threads of a vectorized fit set the default for new threads
     return found
+
+
+def _one_by_one(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
+    recorders = []
+    for member in members:
+        recorders.append(_Recorder(frozenset(epochs), inputs))
+        MemberFit(plan, member).run(recorders[-1])
+    found = {length: [r.outputs[length] for r in recorders if length in r.outputs] for length in sorted(epochs)}
+    return {length: torch.cat(outputs) for length, outputs in found.items() if outputs}
+
+
+class _Recorder:
+    """A callback that evaluates the posterior of one network in training, after some of its epochs."""
+
+    def __init__(self, epochs: frozenset[int], inputs: Tensor) -> None:
+        self.epochs, self.inputs = epochs, inputs
+        self.outputs: dict[int, Tensor] = {}
+
+    def on_step(self, fit: MemberFit) -> None:
+        """Evaluate a copy: a posterior freezes its networks, and this one goes on training."""
+        if fit.step % fit.steps_an_epoch or fit.epoch not in self.epochs:
+            return
+        plan, network = fit.plan, copy.deepcopy(fit.network)
+        posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
+        self.outputs[fit.epoch] = posterior.member_outputs(self.inputs, check_finite=False).cpu()
