@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_by_resume_too(run: Path) -> None:
         ("[recipe]\nepochs = 2.5", "recipe.epochs must be a whole number"),
         ("[recipe]\nmilestones = ['a']", "recipe.milestones must be a whole number"),
         ("[recipe]\nschedule = 'spiral'", "recipe.schedule must be one of constant"),
-        ("[network]\nhidden = 8", "network.hidden must be a list"),
+        ("[network]\nname = 'mlp'\nhidden = 8", "network.hidden must be a list"),
         ("[network]\nname = 'cnn'\nhidden = [8]", "network.hidden"),
         ("[method]\nkernel = ['crop']", "'pad-crop'"),
         ("[data]\nlabel = 'y'", "data.label"),

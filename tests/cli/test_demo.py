@@ -22,7 +22,7 @@ from mixupmp.core.posterior import Summary
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate
 from mixupmp.plots import write
-from mixupmp.train.planning import fewer_rows
+from mixupmp.train.plans import fewer_rows
 from mixupmp.train.progress import Callback
 from mixupmp.train.run import fit
 

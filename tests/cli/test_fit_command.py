@@ -38,9 +38,9 @@ def test_json_says_what_was_written_down(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "new" / "evaluations.jsonl").read_text())
     assert written["metrics"] == result["metrics"]
     config = json.loads((tmp_path / "new" / "config.json").read_text())
-    assert config["plan"]["method"]["predictive"]["ratio"] == "inf"
-    assert config["plan"]["data"]["rows"] == 60
-    assert config["settings"]["method"]["ratio"] == "inf"
+    assert config["spec"]["method"]["predictive"]["ratio"] == "inf"
+    assert config["fingerprints"]["rows"] == 60
+    assert config["spec"]["data"]["rows"] == 60
 
 
 def test_runs_are_numbered_where_no_folder_is_given(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_a_table_by_its_path_and_its_settings_in_a_file(tmp_path: Path) -> None:
     said = mixupmp("fit", "--config", "recipe.toml", "--epochs", "3", "--out", "run")
     assert said.code == 0, said.err
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["plan"]["seed"] == 3
-    assert config["plan"]["recipe"]["epochs"] == 3  # the flag goes over the file
-    assert config["plan"]["recipe"]["optimizer"] == "adamw"
-    assert config["plan"]["network"]["arguments"]["hidden"] == [8]
-    assert config["settings"]["data"]["name"] == str(tmp_path / "table.csv")  # means the same from everywhere
+    assert config["spec"]["seed"] == 3
+    assert config["spec"]["recipe"]["epochs"] == 3  # the flag goes over the file
+    assert config["spec"]["recipe"]["optimizer"] == "adamw"
+    assert config["spec"]["network"]["arguments"]["hidden"] == [8]
+    assert config["spec"]["data"]["name"] == str(tmp_path / "table.csv")  # means the same from everywhere
     os.chdir("/")
     assert mixupmp("evaluate", tmp_path / "run").code == 0
 
@@ -110,16 +110,17 @@ def test_a_resume_with_other_settings_is_refused_until_overridden(run: Path) -> 
 
 def test_a_run_started_in_python_is_resumed_there(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
-    del config["settings"]
+    del config["spec"]["data"]
     (run / "config.json").write_text(json.dumps(config))
     refused(mixupmp("fit", "--resume", run), "resume it in Python")
 
 
 def test_initial_weights_come_from_another_run(finished_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "start.toml").write_text(f'[method]\ninitial = "{finished_run}"\n')
+    (tmp_path / "start.toml").write_text(f'initial = "{finished_run}"\n')
     assert mixupmp("fit", "--config", "start.toml", *SMALL, "--out", "next").code == 0
     config = json.loads((tmp_path / "next" / "config.json").read_text())
-    assert len(config["plan"]["initial"]) == 2
+    assert len(config["fingerprints"]["initial_sha256"]) == 2
+    assert config["spec"]["initial"] == str(finished_run)
 
 
 @pytest.mark.parametrize("words", [("--out", "x"), ("--config", "x.toml")])

@@ -21,14 +21,15 @@ from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, UnknownN
 from mixupmp.core.kernels import PadCrop, cifar_kernel
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.methods import Method, ca_mixup_mc, deep_ensemble, mc_dropout, mixup_mp
-from mixupmp.core.plan import Plan, initial_weights, plain
+from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, DatasetRows, Rows, Standardize
 from mixupmp.core.samplers import Ensemble
+from mixupmp.core.spec import encode
 from mixupmp.networks import MLP, Network
-from mixupmp.train.plans import plan_for
+from mixupmp.train.plans import plan_for, recipe_for
 from mixupmp.train.processes import load_plan, store_plan
 from mixupmp.train.run import fit
 
@@ -56,7 +57,8 @@ def test_a_plan_sizes_a_named_network_to_the_data(table: Dataset, images: Datase
     assert plan_for(images, deep_ensemble(), "cnn").network == Network(
         "mixupmp.networks.CNN", {"channels": 1, "outputs": 3, "dropout": 0.0, "size": (20, 20)}
     )
-    assert plan_for(images, deep_ensemble()).recipe == Recipe()
+    assert plan_for(images, deep_ensemble()).recipe == recipe_for(len(images.train), images=True)
+    assert plan_for(table, deep_ensemble()).recipe == recipe_for(len(table.train), images=False)
 
 
 def test_a_method_that_adapts_keeps_rows_back(table: Dataset) -> None:
@@ -76,20 +78,21 @@ def test_rows_are_seen_in_memory_and_datasets_through_a_loader(table: Dataset) -
     assert isinstance(plan.training_data().rows, Rows)
     loaded = replace(plan, train=TensorDataset(table.train.inputs, table.train.labels))
     assert isinstance(loaded.training_data().rows, DatasetRows)
-    assert loaded.describe()["data"] == {"rows": 60}
+    assert loaded.document()["fingerprints"] == {"rows": 60}
 
 
 def test_a_plan_describes_itself_as_plain_json(images: Dataset) -> None:
     plan = plan_for(images, mixup_mp(inf, kernel=cifar_kernel()), "cnn", SHORT, seed=5, validation=images.test)
-    description = plan.describe()
-    assert json.loads(json.dumps(description, allow_nan=False)) == description
-    assert description["seed"] == 5
-    assert description["method"]["predictive"]["ratio"] == "inf"
-    assert description["method"]["predictive"]["base"] == {"type": "Mixup", "alpha": 2.0}
-    assert description["recipe"]["epochs"] == 1
-    assert description["data"]["rows"] == 48
-    assert description["data"]["sha256"] == images.train.fingerprint()
-    assert description["data"]["validation_sha256"] == images.test.fingerprint()
+    document = plan.document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    spec = document["spec"]
+    assert spec["seed"] == 5
+    assert spec["method"]["predictive"]["ratio"] == "inf"
+    assert spec["method"]["predictive"]["base"] == {"type": "Mixup", "alpha": 2.0}
+    assert spec["recipe"]["epochs"] == 1
+    assert document["fingerprints"]["rows"] == 48
+    assert document["fingerprints"]["sha256"] == images.train.fingerprint()
+    assert document["fingerprints"]["validation_sha256"] == images.test.fingerprint()
 
 
 CHANGES: dict[str, Callable[[Plan], Plan]] = {
@@ -111,7 +114,7 @@ CHANGES: dict[str, Callable[[Plan], Plan]] = {
 def test_whatever_changes_the_bits_changes_the_description(table: Dataset) -> None:
     plan = plan_for(table, mixup_mp(), "mlp", SHORT)
     torch.manual_seed(0)
-    descriptions = [json.dumps(change(plan).describe()) for change in (lambda plan: plan, *CHANGES.values())]
+    descriptions = [json.dumps(change(plan).document()) for change in (lambda plan: plan, *CHANGES.values())]
     assert len(set(descriptions)) == len(descriptions)
 
 
@@ -127,7 +130,7 @@ def described() -> str:
     base = Method("mine", Predictive(1.0, Mine(1.0), Doubled()), Ensemble(2))
     functions = [small_mlp, lambda: {"a", "b", "c"}, partial(small_mlp), partial(MLP, 4, hidden=(8,)), Kernel(3).act]
     values: list[Any] = [*functions, base, PadCrop(2), Predictive(kernel=Kernel(3).act)]
-    return json.dumps([plain(value) for value in values])
+    return json.dumps([encode(value) for value in values])
 
 
 class Doubled(nn.Module):

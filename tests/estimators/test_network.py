@@ -81,7 +81,7 @@ def test_what_cannot_work_is_said_before_training(iris: Any, quick: Recipe) -> N
             return inputs @ self.weight
 
     for network, message in (
-        (lambda: MLP(4, 7), r"answers 2 rows with shape \(2, 3\).*last layer"),
+        (lambda: MLP(4, 7), r"one that returns \(rows, 3\).*last layer"),
         (Own(), "reset_parameters.*fine_tune=True"),
         (3, "network must be"),
         (dict, "returns an nn.Module"),

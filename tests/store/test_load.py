@@ -139,7 +139,7 @@ def test_loading_leaves_the_global_generator_alone(folder: Path) -> None:
 def test_a_users_network_has_to_be_handed_over(tmp_path: Path) -> None:
     posterior = fitted(deep_ensemble(2), network=OwnNet)
     save(posterior, tmp_path / "own")
-    with pytest.raises(BadRun, match=r"test_saved\.OwnNet.*load\(.*network=MyNetwork\)"):
+    with pytest.raises(BadRun, match=r"test_load\.OwnNet.*load\(.*network=MyNetwork\)"):
         load(tmp_path / "own")
     assert same(load(tmp_path / "own", network=OwnNet), posterior)
     assert same(load(tmp_path / "own", network=lambda: OwnNet(5)), posterior)
@@ -173,7 +173,7 @@ def test_a_hand_made_posterior_can_be_saved(tmp_path: Path) -> None:
 )
 def test_foreign_import_paths_are_refused_and_not_imported(folder: Path, path: str, tmp_path: Path) -> None:
     mark = tmp_path / "executed"
-    edit_config(folder, lambda c: c["plan"].update(network={"path": path, "arguments": {"command": f"touch {mark}"}}))
+    edit_config(folder, lambda c: c["spec"].update(network={"path": path, "arguments": {"command": f"touch {mark}"}}))
     with pytest.raises(BadRun, match=r"never imported"):
         load(folder)
     assert not mark.exists()
@@ -375,7 +375,7 @@ def test_a_newer_format_says_upgrade(folder: Path) -> None:
 )  # fmt: skip
 def test_a_config_that_describes_no_posterior_is_refused(folder: Path, where: tuple[str, ...], value: object) -> None:
     def change(config: dict[str, Any]) -> None:
-        place = config["plan"]
+        place = config["spec"]
         for key in where[:-1]:
             place = place[key]
         place[where[-1]] = value

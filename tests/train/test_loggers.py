@@ -45,7 +45,7 @@ def test_losses_validation_and_disagreement_are_told(table: Dataset) -> None:
     posterior = fit(plan, engine="inline", progress=logging_to(listener, plan))
     log_posterior(listener, posterior, dataset.test)
     json.dumps(listener.settings)
-    assert listener.settings["seed"] == 0
+    assert listener.settings["spec"]["seed"] == 0
     for member in (0, 1):
         assert list(listener.logged[f"member {member}/epoch loss"]) == [3, 6, 9]
         assert list(listener.logged[f"member {member}/validation nll"]) == [3, 6, 9]

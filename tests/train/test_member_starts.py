@@ -14,7 +14,6 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.methods import deep_ensemble, mixup_ensemble, single_network
 from mixupmp.core.rows import Dataset
 from mixupmp.networks import CNN, MLP
-from mixupmp.train.factory import build_network
 from mixupmp.train.member import MemberFit
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
@@ -22,10 +21,10 @@ from mixupmp.train.run import fit
 
 def test_members_start_from_their_own_weights_and_methods_from_the_same(table: Dataset) -> None:
     plan, other = plan_for(table, deep_ensemble(), "mlp", FEW), plan_for(table, mixup_ensemble(), "mlp", FEW)
-    zero, one = (build_network(plan, member).state_dict() for member in (0, 1))
+    zero, one = (plan.build(member).state_dict() for member in (0, 1))
     assert not same(zero, one)
-    assert same(zero, build_network(other, 0).state_dict())
-    assert not same(zero, build_network(replace(plan, seed=1), 0).state_dict())
+    assert same(zero, other.build(0).state_dict())
+    assert not same(zero, replace(plan, seed=1).build(0).state_dict())
 
 
 def test_a_fit_can_start_from_another_posteriors_members(table: Dataset) -> None:
@@ -40,9 +39,8 @@ def test_a_fit_can_start_from_another_posteriors_members(table: Dataset) -> None
 
 def test_starting_from_weights_of_another_network_is_refused(table: Dataset) -> None:
     ensemble = fit(plan_for(table, deep_ensemble(1), "mlp", FEW), engine="inline")
-    plan = plan_for(table, deep_ensemble(1), lambda: MLP(4, 3, hidden=(5,)), FEW, initial=ensemble)
     with pytest.raises(InvalidArgument, match="initial must be weights of this network"):
-        fit(plan, engine="inline")
+        plan_for(table, deep_ensemble(1), lambda: MLP(4, 3, hidden=(5,)), FEW, initial=ensemble)
 
 
 @pytest.mark.parametrize(

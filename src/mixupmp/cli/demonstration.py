@@ -27,8 +27,7 @@ from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.data.corruptions import corrupt
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.comparison import Summary, difference, summarize
-from mixupmp.train.planning import fewer_rows
-from mixupmp.train.plans import plan_for
+from mixupmp.train.plans import fewer_rows, plan_for
 from mixupmp.train.progress import Callback
 from mixupmp.train.run import Engine, fit
 

@@ -16,7 +16,7 @@ from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
 from mixupmp.metrics import Line, MetricTable, Result, evaluated_metrics, single, standard_metrics
 from mixupmp.store.load import load
-from mixupmp.train.planning import load_data
+from mixupmp.train.plans import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
 _METRICS = f"What the table shows, with commas between: {', '.join(evaluated_metrics())}."

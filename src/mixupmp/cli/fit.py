@@ -5,26 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.text import Text
 
 from mixupmp.cli import fit_options as given
-from mixupmp.cli.options import DataRoot, Json
+from mixupmp.cli.options import Json
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import score
+from mixupmp.cli.scoring import evaluated
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.posterior import Posterior
 from mixupmp.metrics import Line, MetricTable, Result, single, standard_metrics
-from mixupmp.train.configuration import Settings, read_toml, settings_from
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
-from mixupmp.train.planning import load_data, located, plan_from
+from mixupmp.train.plans import Settings, load_data, plan_from, read_toml, settings_from
 from mixupmp.train.progress import ProgressBars
 from mixupmp.train.run import RunFolder, fit
 
 
 def command(
+    context: typer.Context,
     data: given.Data = None,
-    data_root: DataRoot = None,
-    download: given.Download = False,
+    data_root: given.DataRoot = None,
+    download: given.Download = None,
     rows: given.RowCount = None,
     network: given.NetworkName = None,
     method: given.MethodName = None,
@@ -44,7 +45,7 @@ def command(
     tensorboard: given.TensorBoard = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a posterior, keep it in a run folder, and say what it is worth on the test rows.
+    """Fit a posterior, keep it in a run folder, and evaluate it on the test rows.
 
     [bold]Examples[/bold]
 
@@ -54,19 +55,13 @@ def command(
         mixupmp fit --config recipe.toml --seed 1
         mixupmp fit --resume runs/first
     """
-    flags = {
-        "data.name": data, "data.root": data_root, "data.download": download or None, "data.rows": rows,
-        "network.name": network, "method.name": method, "method.ratio": ratio, "method.alpha": alpha,
-        "method.members": members, "recipe.epochs": epochs, "recipe.batch_size": batch_size,
-        "recipe.learning_rate": learning_rate, "seed": seed, "engine": engine,
-    }  # fmt: skip
     if resume is not None and (out is not None or config is not None):
         raise InvalidArgument("--resume", str(resume), "without --out and --config", "A run knows its own settings.")
-    told = _settings_of(resume) if resume is not None else read_toml(config) if config is not None else {}
-    settings = located(settings_from(told, flags))
+    document = _spec_of(resume) if resume is not None else read_toml(config) if config is not None else {}
+    settings = settings_from(document, given.settings_given(command, context))
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)
-    run = RunFolder(resume or out or _free_folder(settings), settings.to_dict())
+    run = RunFolder(resume or out or _free_folder(settings), settings.beyond_plan())
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
     with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
@@ -80,17 +75,15 @@ def command(
             address=address,
         )
     log_posterior(logger, posterior, plan.validation)
-    result = score(posterior, dataset.test)
-    run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
-    show(as_json, _told(run, posterior, result), _lines(run, settings, posterior, result))
+    result = evaluated(run, posterior, dataset)
+    show(as_json, _summary(run, posterior, result), _lines(run, settings, posterior, result))
 
 
-def _settings_of(run: Path) -> dict[str, Any]:
-    config = RunFolder(run).config()
-    settings = config.get("settings")
-    if not isinstance(settings, dict):
+def _spec_of(run: Path) -> dict[str, Any]:
+    spec: dict[str, Any] = RunFolder(run).config()["spec"]
+    if "data" not in spec:
         raise BadRun(f"{run} was not started by this command: resume it in Python, fit(plan, run=..., resume=True).")
-    return settings
+    return spec
 
 
 def _free_folder(settings: Settings) -> Path:
@@ -101,14 +94,14 @@ def _free_folder(settings: Settings) -> Path:
     return folder
 
 
-def _told(run: RunFolder, posterior: Posterior, result: Result) -> dict[str, Any]:
+def _summary(run: RunFolder, posterior: Posterior, result: Result) -> dict[str, Any]:
     return {
         "run": str(run.path),
         "members": posterior.members,
         "networks": len(posterior.networks),
         "wanted": posterior.wanted,
         "notes": list(posterior.notes),
-        "training_accuracy": [story.training_accuracy for story in posterior.summaries],
+        "training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
         "metrics": result.to_dict(),
     }
 

@@ -1,21 +1,25 @@
-"""The options of `mixupmp fit`, each with what its help says; defaults in brackets are those of the settings."""
+"""The options of `mixupmp fit` and `mixupmp select`: each with its help text and the setting that it stands for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from mixupmp.cli import options
+from mixupmp.cli.options import HOW, WHAT, WHERE, option
 from mixupmp.data import DATASETS
 from mixupmp.networks import NETWORKS
 
-WHAT, HOW, WHERE = "What to fit", "How to train it", "Where it is kept"
 
+@dataclass(frozen=True)
+class Setting:
+    """The place of an option's value in the settings: "recipe.epochs"."""
 
-def _option(panel: str, text: str, default: str = "", *names: str, metavar: str | None = None) -> Any:
-    shown = f"{text} \\[{default}]" if default else text
-    return typer.Option(*names, help=shown.strip(), rich_help_panel=panel, metavar=metavar)
+    place: str
 
 
 _DATA = (
@@ -24,30 +28,68 @@ _DATA = (
 )
 _RATIO = "r: how much Mixup data for each row seen, from 0 (the deep ensemble) to inf (the Mixup ensemble)."
 _CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; flags go over it."
+_RATE = "Its peak; the schedule is one-cycle unless set."
+_NETWORK = f"One of {', '.join(NETWORKS)}."
 
-Data = Annotated[str | None, _option(WHAT, _DATA, "digits")]
-Download = Annotated[bool, _option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download")]
-RowCount = Annotated[int | None, _option(WHAT, "Train on so many rows only, stratified.", "all")]
-NetworkName = Annotated[str | None, _option(WHAT, f"One of {', '.join(NETWORKS)}.", "cnn for images, mlp for tables")]
-MethodName = Annotated[str | None, _option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp")]
-Ratio = Annotated[float | None, _option(WHAT, _RATIO, "1")]
-Alpha = Annotated[float | None, _option(WHAT, "Mixup's shares are Beta(alpha, alpha).", "2")]
-Members = Annotated[int | None, _option(WHAT, "B: how many posterior samples.", "4, or 20 from one network")]
-
-Epochs = Annotated[int | None, _option(HOW, "Passes over the training rows.", "20")]
-BatchSize = Annotated[int | None, _option(HOW, "Rows seen in a step, and as many Mixup rows.", "128")]
-LearningRate = Annotated[float | None, _option(HOW, "Its peak; the schedule is one-cycle unless set.", "0.05")]
-Seed = Annotated[int | None, _option(HOW, "The same seed gives the same bits.", "0")]
-EngineName = Annotated[str | None, _option(HOW, "auto, inline, vectorized, processes or ray.", "auto")]
-Address = Annotated[str | None, _option(HOW, "Of a Ray cluster, with --engine ray.")]
-Config = Annotated[Path | None, _option(HOW, _CONFIG, metavar="FILE.toml")]
-
-Out = Annotated[Path | None, _option(WHERE, "A new folder.", "runs/<data>-<method>", metavar="RUN")]
-Resume = Annotated[
-    Path | None, _option(WHERE, "Go on with a run that was stopped: it ends with the same bits.", metavar="RUN")
+Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Setting("data.name")]
+DataRoot = Annotated[options.DataRoot, Setting("data.root")]
+Download = Annotated[
+    bool | None, option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download"), Setting("data.download")
 ]
-Override = Annotated[bool, _option(WHERE, "Resume although settings, data or versions have changed.", "", "--override")]
+RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Setting("data.rows")]
+NetworkName = Annotated[
+    str | None, option(WHAT, _NETWORK, "cnn for images, mlp of 128 and 128 for tables"), Setting("network.name")
+]
+MethodName = Annotated[
+    str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Setting("method.name")
+]
+Ratio = Annotated[float | None, option(WHAT, _RATIO, "1"), Setting("method.ratio")]
+Alpha = Annotated[float | None, option(WHAT, "Mixup's shares are Beta(alpha, alpha).", "2"), Setting("method.alpha")]
+Members = Annotated[
+    int | None, option(WHAT, "B: how many posterior samples.", "4, or 20 from one network"), Setting("method.members")
+]
+
+Epochs = Annotated[
+    int | None, option(HOW, "Passes over the training rows.", "as the data need"), Setting("recipe.epochs")
+]
+BatchSize = Annotated[
+    int | None, option(HOW, "Rows seen in a step, and as many Mixup rows.", "128"), Setting("recipe.batch_size")
+]
+LearningRate = Annotated[
+    float | None, option(HOW, _RATE, "0.05 for images, 0.001 for tables"), Setting("recipe.learning_rate")
+]
+Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "0"), Setting("seed")]
+EngineName = Annotated[
+    str | None, option(HOW, "auto, inline, vectorized, processes or ray.", "auto"), Setting("engine")
+]
+Address = Annotated[str | None, option(HOW, "Of a Ray cluster, with --engine ray.")]
+Config = Annotated[Path | None, option(HOW, _CONFIG, metavar="FILE.toml")]
+
+Out = Annotated[Path | None, option(WHERE, "A new folder.", "runs/<data>-<method>", metavar="RUN")]
+Resume = Annotated[
+    Path | None, option(WHERE, "Go on with a run that was stopped: it ends with the same bits.", metavar="RUN")
+]
+Override = Annotated[bool, option(WHERE, "Resume although settings, data or versions have changed.", "", "--override")]
 TensorBoard = Annotated[
     Path | None,
-    _option(WHERE, "Live curves: losses, validation NLL and ECE, disagreement.", "", "--tensorboard", metavar="FOLDER"),
+    option(WHERE, "Live curves: losses, validation NLL and ECE, disagreement.", "", "--tensorboard", metavar="FOLDER"),
 ]
+
+
+def settings_given(command: Callable[..., None], context: typer.Context) -> dict[str, Any]:
+    """The settings that were given as options of this command, as a document."""
+    document: dict[str, Any] = {}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        places = [part.place for part in getattr(hint, "__metadata__", ()) if isinstance(part, Setting)]
+        value = context.params.get(name)
+        if places and value is not None:
+            _put(document, places[0], value)
+    return document
+
+
+def _put(document: dict[str, Any], place: str, value: object) -> None:
+    table, _, rest = place.partition(".")
+    if rest:
+        _put(document.setdefault(table, {}), rest, value)
+    else:
+        document[table] = value

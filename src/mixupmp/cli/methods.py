@@ -54,14 +54,14 @@ def command(as_json: Json = False) -> None:
 def described() -> list[MethodEntry]:
     """The methods as they are in the code, which imports torch."""
     from mixupmp.core.methods import method_names
-    from mixupmp.core.plan import plain
+    from mixupmp.core.spec import encode
 
     return [
         MethodEntry(
             name=name,
             what=inspect.getdoc(constructor) or "",
             options={
-                option.name: plain(option.default)
+                option.name: encode(option.default)
                 for option in inspect.signature(constructor).parameters.values()
                 if option.name != "kernel"
             },

@@ -1,11 +1,20 @@
-"""Options that several commands share, so that they read alike."""
+"""Options that several commands share, and how one is declared."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+WHAT, HOW, WHERE = "What to fit", "How to train it", "Where it is kept"
+
+
+def option(panel: str, text: str, default: str = "", *names: str, metavar: str | None = None) -> Any:
+    """An option of a panel of the help, with its default in brackets."""
+    shown = f"{text} \\[{default}]" if default else text
+    return typer.Option(*names, help=shown.strip(), rich_help_panel=panel, metavar=metavar)
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 DataRoot = Annotated[

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PIPED_WIDTH = 160  # of tables that go to a file or a pipe, where no terminal tells its own
+PIPED_WIDTH = 160  # of tables that go to a file or a pipe, where no terminal has its own
 
 
 def results() -> Console:
@@ -25,9 +25,9 @@ def results() -> Console:
 def show(as_json: bool, result: dict[str, Any], lines: Sequence[RenderableType]) -> None:
     """Print a result: itself as one JSON document, or these lines."""
     if as_json:
-        from mixupmp.core.plan import plain  # torch comes with it, which takes a second
+        from mixupmp.core.spec import encode  # torch comes with it, which takes a second
 
-        typer.echo(json.dumps(plain(result), indent=2))
+        typer.echo(json.dumps(encode(result), indent=2))
         return
     console = results()
     for line in lines:

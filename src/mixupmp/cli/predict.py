@@ -21,7 +21,7 @@ from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.store.load import load
-from mixupmp.train.planning import load_data
+from mixupmp.train.plans import load_data
 
 SHOWN = 10  # rows on the terminal
 _INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."

@@ -14,26 +14,27 @@ from mixupmp.cli.output import with_progress
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.spec import decode
 from mixupmp.metrics import Result, Scores
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.configuration import DataSettings, absolute, settings_from
+from mixupmp.train.plans import DataSettings, absolute
 
 BLOCK = 1024
 
 
 def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
     """The data a run was fitted to, or other data that is named here instead."""
-    config = RunFolder(run).config()
-    if "settings" not in config and name is None:
+    spec = RunFolder(run).config()["spec"]
+    if "data" not in spec and name is None:
         raise InvalidArgument("--data", None, f"given: {run} does not say by name what data it was fitted to")
-    told = settings_from(config.get("settings", {}), {}).data
-    if name is not None and told.name not in (name, absolute(name)):
-        told = DataSettings(name=name, root=told.root, seed=told.seed, test_fraction=told.test_fraction)
-    return replace(told, root=root or told.root, download=False)  # reading a run fetches nothing
+    known = decode(spec.get("data") or {}, DataSettings, "data")
+    if name is not None and known.name not in (name, absolute(name)):
+        known = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction)
+    return replace(known, root=root or known.root, download=False)  # reading a run fetches nothing
 
 
 def classes_of(posterior: Posterior) -> int:
-    """How many classes a posterior tells apart; one that does not is no matter for the command line."""
+    """How many classes a posterior predicts; the command line serves classifiers only."""
     return posterior.task.require_classes("for the command line", "Use Python for regression.")
 
 
@@ -72,3 +73,10 @@ def score(posterior: Posterior, rows: Rows, bins: int = 15) -> Result:
         scores.update(block, rows.labels[done : done + block.shape[1]])
         done += block.shape[1]
     return scores.result()
+
+
+def evaluated(run: RunFolder, posterior: Posterior, dataset: Dataset) -> Result:
+    """Evaluate a fit on the test rows, and keep the result with its run."""
+    result = score(posterior, dataset.test)
+    run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
+    return result

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,41 +9,35 @@ from rich.table import Table
 from rich.text import Text
 
 from mixupmp.cli import fit_options as given
-from mixupmp.cli.options import DataRoot, Json
+from mixupmp.cli.options import Json, option
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.scoring import score
+from mixupmp.cli.scoring import evaluated
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.rows import Dataset
 from mixupmp.decide.held_out import CRITERIA
 from mixupmp.decide.search import ALPHAS, RATIOS, Search
 from mixupmp.decide.select import Selection, select
-from mixupmp.train.configuration import Settings, read_toml, settings_from
-from mixupmp.train.planning import load_data, located, plan_from
+from mixupmp.train.plans import load_data, plan_from, read_toml, settings_from
 from mixupmp.train.run import RunFolder, fit
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"
-Ratios = Annotated[
-    str | None,
-    typer.Option(help=f"What to try{_COMMAS}; 0 and inf always are. \\[{', '.join(f'{r:g}' for r in RATIOS)}]",
-                 rich_help_panel=_HOW),
-]  # fmt: skip
-Alphas = Annotated[
-    str | None,
-    typer.Option(help=f"What to try{_COMMAS}. \\[{', '.join(f'{a:g}' for a in ALPHAS)}]", rich_help_panel=_HOW),
-]
-Validation = Annotated[float, typer.Option(help="The share of the rows to judge on.", rich_help_panel=_HOW)]
-Folds = Annotated[int | None, typer.Option(help="Judge on so many folds instead.", rich_help_panel=_HOW)]
-Criterion = Annotated[str, typer.Option(help=f"{', '.join(CRITERIA[:3])}.", rich_help_panel=_HOW)]
-Full = Annotated[bool, typer.Option("--full", help="No halving: all members for all.", rich_help_panel=_HOW)]
+_RATIOS = f"What to try{_COMMAS}; 0 and inf always are."
+Ratios = Annotated[str | None, option(_HOW, _RATIOS, ", ".join(f"{r:g}" for r in RATIOS))]
+Alphas = Annotated[str | None, option(_HOW, f"What to try{_COMMAS}.", ", ".join(f"{a:g}" for a in ALPHAS))]
+Validation = Annotated[float, option(_HOW, "The share of the rows to judge on.")]
+Folds = Annotated[int | None, option(_HOW, "Judge on so many folds instead.")]
+Criterion = Annotated[str, option(_HOW, f"{', '.join(CRITERIA[:3])}.")]
+Full = Annotated[bool, option(_HOW, "No halving: all members for all.", "", "--full")]
 
 
 def command(
+    context: typer.Context,
     data: given.Data = None,
-    data_root: DataRoot = None,
-    download: given.Download = False,
+    data_root: given.DataRoot = None,
+    download: given.Download = None,
     rows: given.RowCount = None,
     network: given.NetworkName = None,
+    method: given.MethodName = None,
     members: given.Members = None,
     ratios: Ratios = None,
     alphas: Alphas = None,
@@ -73,12 +65,8 @@ def command(
         mixupmp select --data digits --epochs 60
         mixupmp select --data table.csv --folds 5 --alphas 1 --out runs/chosen
     """
-    flags = {
-        "data.name": data, "data.root": data_root, "data.download": download or None, "data.rows": rows,
-        "network.name": network, "method.members": members, "recipe.epochs": epochs,
-        "recipe.batch_size": batch_size, "recipe.learning_rate": learning_rate, "seed": seed, "engine": engine,
-    }  # fmt: skip
-    settings = located(settings_from(read_toml(config) if config is not None else {}, flags))
+    document = read_toml(config) if config is not None else {}
+    settings = settings_from(document, given.settings_given(command, context))
     search = Search(
         _numbers("--ratios", ratios) or RATIOS,
         _numbers("--alphas", alphas) or ALPHAS,
@@ -87,28 +75,17 @@ def command(
         not full,
     )
     dataset = load_data(settings.data)
-    selection = select(plan_from(settings, dataset), search, engine=settings.engine, callback=remark, address=address)
-    told = {"selection": selection.to_dict()}
+    plan = plan_from(settings, dataset)
+    selection = select(plan, search, engine=settings.engine, callback=remark, address=address)
+    result: dict[str, Any] = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
     if out is not None:
-        told |= _refit(settings, dataset, selection, out, address)
+        run = RunFolder(out, settings.beyond_plan())
+        chosen = selection.chosen.applied(plan)
+        posterior = fit(chosen, engine=settings.engine, run=run, progress=True, address=address)
+        result |= {"run": str(out), "metrics": evaluated(run, posterior, dataset).to_dict()}
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))
-    show(as_json, told, lines)
-
-
-def _refit(
-    settings: Settings, dataset: Dataset, selection: Selection, folder: Path, address: str | None
-) -> dict[str, Any]:
-    chosen = selection.chosen
-    method = replace(settings.method, ratio=chosen.ratio)
-    if chosen.alpha is not None:
-        method = replace(method, alpha=chosen.alpha)
-    settings = replace(settings, method=method)
-    run = RunFolder(folder, settings.to_dict())
-    posterior = fit(plan_from(settings, dataset), engine=settings.engine, run=run, progress=True, address=address)
-    result = score(posterior, dataset.test)
-    run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
-    return {"run": str(folder), "metrics": result.to_dict()}
+    show(as_json, result, lines)
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...]:

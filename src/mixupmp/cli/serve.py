@@ -17,7 +17,7 @@ from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.store.load import load
-from mixupmp.train.planning import load_data
+from mixupmp.train.plans import load_data
 
 _DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
 from mixupmp.core.errors import InvalidArgument, UnknownName, check, check_dropout, number
@@ -76,7 +76,10 @@ def mixup_mp_single(ratio: float = 1.0, alpha: float = 2.0, kernel: Kernel = ide
 
 
 def laplace(
-    members: int = 20, subset: Any = "last_layer", structure: Any = "kron", kernel: Kernel = identity
+    members: int = 20,
+    subset: Literal["last_layer", "all"] = "last_layer",
+    structure: Literal["kron", "full", "diag"] = "kron",
+    kernel: Kernel = identity,
 ) -> Method:
     """Laplace: a Gaussian around one trained network (Daxberger et al. 2021). Needs laplace-torch."""
     return Method("laplace", Predictive(kernel=kernel), Laplace(members, subset, structure))
@@ -190,8 +193,22 @@ def method_named(name: str, **options: Any) -> Method:
     return known[name](**given)
 
 
+def arguments_of(method: Method) -> dict[str, Any] | None:
+    """The arguments with which its constructor makes this method again, without those that are the default.
+
+    None where no constructor of `ALL_METHODS` makes it.
+    """
+    constructor = method_names().get(method.name)
+    if constructor is None:
+        return None
+    parts = (method.predictive.weights, method.sampler, method.predictive.base, method.predictive, method)
+    known = {name: value for part in parts if part is not None for name, value in vars(part).items()}
+    given = {name: known[name] for name in inspect.signature(constructor).parameters if name in known}
+    return given if constructor(**given) == method else None
+
+
 def _mixup_predictive(ratio: float, alpha: float, kernel: Kernel) -> Predictive:
-    # Mixup is built first, so that a bad alpha is told even where r = 0 leaves it unused.
+    # Built first, so that a bad alpha is refused even where r = 0 leaves it unused.
     base = Mixup(alpha)
     return Predictive(ratio, base, kernel)
 

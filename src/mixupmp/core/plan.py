@@ -1,30 +1,51 @@
-"""Everything that decides the bits of a fit, in one value that can be sent to a worker and compared on resume."""
+"""A fit in full: its settings and its rows, in one value that can be sent to a worker and compared on resume."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
-from mixupmp.core.description import plain as plain
+from mixupmp.core import seeds
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import Posterior, Task
+from mixupmp.core.posterior import Posterior, Summary, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import DatasetRows, Rows, RowSource
+from mixupmp.core.spec import Json, encode
+from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
 
 NetworkFactory = Callable[[], nn.Module]
+# Rows that were found sound, with what for: a plan that is made from another by `replace` does not read them again.
+_CHECKED: WeakKeyDictionary[Rows, set[tuple[object, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A fit, said in full."""
+    """A fit in full.
+
+    Parameters
+    ----------
+    method, network, recipe, seed
+        What is fitted and how. `network` builds a new network at each call.
+    train
+        The observed rows, in memory or as a map-style torch Dataset of (input, label).
+    task
+        Likelihood, input scaling, input shape and class names.
+    validation
+        Rows that are evaluated after each epoch: to adapt the predictive, and for the history.
+    initial
+        A state_dict to start from for each network: the paper's "DE" initialization. None: random weights.
+    """
 
     method: Method
     network: NetworkFactory
@@ -32,9 +53,7 @@ class Plan:
     task: Task
     recipe: Recipe
     seed: int = 0
-    # Rows that the fit may look at after each epoch: to adapt the predictive, and to record how it goes.
     validation: Rows | None = None
-    # Weights to start from, one for each network: the paper's "DE" initialization. None: random.
     initial: Sequence[dict[str, Tensor]] | None = None
     device: str = "cpu"
 
@@ -66,7 +85,10 @@ class Plan:
         check(known, "train", self.train, "Rows or a torch Dataset with a length and items by number")
         for name, rows in (("training", self.train), ("validation", self.validation)):
             if isinstance(rows, Rows):
-                _check_rows(rows, name, classes, self.task.input_shape)
+                purpose = (rows.versions(), name, classes, self.task.input_shape)
+                if purpose not in _CHECKED.setdefault(rows, set()):
+                    _check_rows(rows, name, classes, self.task.input_shape)
+                    _CHECKED[rows].add(purpose)
         if len(self.train) == 0:  # type: ignore[arg-type]
             raise BadData("training data is empty: it needs at least one row.")
         if self.method.predictive.adaptive:
@@ -81,27 +103,92 @@ class Plan:
         rows = self.train.to(self.device) if isinstance(self.train, Rows) else DatasetRows(self.train, self.device)
         return TrainingData(rows, self.task.likelihood, self.task.standardize)
 
-    def describe(self) -> dict[str, Any]:
-        """Itself as plain JSON: what a resumed run must agree with."""
-        data: dict[str, Any] = {"rows": len(self.train)}  # type: ignore[arg-type]
+    def posterior(self, finished: Sequence[tuple[Summary, dict[str, Tensor]]]) -> Posterior:
+        """The posterior of this plan's trained networks, each with how its fit ended."""
+        with pinned_threads(self.recipe.threads):  # a Laplace approximation computes as much as a fit
+            posterior = Posterior.from_members(
+                finished,
+                self._network_for_weights,
+                self.task,
+                self.method.sampler,
+                self.seed,
+                self.training_data(),
+            )
+        posterior.origin = self.document()
+        return posterior
+
+    def spec(self) -> dict[str, Json]:
+        """The settings that decide the bits, as JSON: what `decode` reads back."""
+        return {
+            "method": encode(self.method),
+            "network": encode(self.network),
+            "recipe": encode(self.recipe),
+            "task": encode(self.task),
+            "seed": self.seed,
+        }
+
+    def document(self) -> dict[str, Json]:
+        """The settings, the fingerprints of the rows and the versions: what a resumed run must agree with."""
+        data: dict[str, Json] = {"rows": len(self.train)}  # type: ignore[arg-type]
         if isinstance(self.train, Rows):
             data["sha256"] = self.train.fingerprint()
         if self.validation is not None:
             data["validation_sha256"] = self.validation.fingerprint()
+        if self.initial is not None:
+            data["initial_sha256"] = [_fingerprint(weights) for weights in self.initial]
         return {
-            "method": plain(self.method),
-            "network": plain(self.network),
-            "recipe": plain(self.recipe),
-            "task": plain(self.task),
-            "data": data,
-            "seed": self.seed,
-            "initial": None if self.initial is None else [_fingerprint(weights) for weights in self.initial],
+            "spec": self.spec(),
+            "fingerprints": data,
             "versions": {"mixupmp": __version__, "torch": torch.__version__},
         }
 
+    @cached_property
+    def template(self) -> nn.Module:
+        """Member 0's network before training, for questions about its form."""
+        return self._new_network(0)
+
+    def build(self, member: int) -> nn.Module:
+        """This member's network: random weights that depend on (seed, member) alone, or those of `initial`."""
+        if member == 0 and "template" in self.__dict__ and (copied := _copy(self.template)) is not None:
+            return copied
+        return self._new_network(member)
+
+    def _network_for_weights(self, member: int) -> nn.Module:
+        """A network that trained weights are loaded into: a copy where networks differ in their weights alone."""
+        copied = _copy(self.template) if getattr(self.network, "same_structure", False) else None
+        return (self._new_network(member) if copied is None else copied).to(self.device)
+
+    def _new_network(self, member: int) -> nn.Module:
+        with seeds.global_seed(seeds.derive(self.seed, member, "weights")):
+            network = self.network()
+            if not isinstance(network, nn.Module):
+                raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+            # A sampler whose members share weights puts its adapters into the network, drawn from the same generator.
+            adapt = getattr(self.method.sampler, "adapt", None)
+            network = network if adapt is None else adapt(network)
+        if not any(parameter.requires_grad for parameter in network.parameters()):
+            raise InvalidArgument("network", type(network).__name__, "one that has weights to train")
+        if self.initial is not None:
+            try:
+                network.load_state_dict(self.initial[member])
+            except RuntimeError as error:
+                raise InvalidArgument("initial", f"member {member}", "weights of this network", str(error)) from error
+        return network
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "template"}
+
+
+def _copy(network: nn.Module) -> nn.Module | None:
+    """A copy, or None where a user's network does not support it."""
+    try:
+        return copy.deepcopy(network)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+
 
 def initial_weights(posterior: Posterior | None) -> list[dict[str, Tensor]] | None:
-    """Another posterior's members as starting points: copies, whatever becomes of that posterior."""
+    """Copies of a posterior's members, for `Plan.initial`."""
     if posterior is None:
         return None
     return [{name: value.detach().cpu().clone() for name, value in n.state_dict().items()} for n in posterior.networks]
@@ -119,8 +206,8 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
-        told = str(error).splitlines()[0]
-        raise InvalidArgument("device", device, "a device of this machine, as 'cpu' or 'cuda'", told) from error
+        reason = str(error).splitlines()[0]
+        raise InvalidArgument("device", device, "a device of this machine, as 'cpu' or 'cuda'", reason) from error
 
 
 def _fingerprint(weights: dict[str, Tensor]) -> str:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from mixupmp.core.errors import BadData, InvalidArgument, check, whole
+from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
 from mixupmp.core.fast.stacked import StackedForward, can_stack
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.rows import Standardize, first_not_finite
+
+if TYPE_CHECKING:
+    from mixupmp.core.predictive import TrainingData
+    from mixupmp.core.samplers import Sampler
+
+
+class AllDiverged(MixupMPError, ArithmeticError):
+    """Not one member had a finite loss to its end."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,50 @@ class Posterior(ABC):
         self.wanted = wanted  # how many networks were to be trained; there are fewer if some diverged
         self.notes = tuple(notes)
         self.summaries: list[Summary] = []
-        self.origin: dict[str, Any] | None = None  # description of the plan it was fitted by, saved with it
+        self.origin: dict[str, Any] | None = None  # document of the plan it was fitted by, saved with it
         for network in self.networks:
             network.eval().requires_grad_(False)
+
+    @staticmethod
+    def from_members(
+        finished: Sequence[tuple[Summary, dict[str, Tensor]]],
+        build: Callable[[int], nn.Module],
+        task: Task,
+        sampler: Sampler,
+        seed: int = 0,
+        data: TrainingData | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> Posterior:
+        """The posterior of trained networks: the only way from weights to a posterior.
+
+        Parameters
+        ----------
+        finished
+            How each network's fit ended, and its state_dict: empty where it is `left_out`, with a note.
+        build
+            A network for the weights of this member.
+        data
+            The training rows, where a sampler needs them (Laplace).
+        tensors
+            What `Posterior.tensors` gave, for a posterior that is read back: nothing is drawn again.
+        """
+        summaries = [summary for summary, _ in finished]
+        out, notes = left_out(summaries), member_notes(summaries)
+        networks = []
+        for summary, weights in finished:
+            if summary.member not in out:
+                network = build(summary.member)
+                network.load_state_dict(weights)
+                networks.append(network)
+        if not networks:
+            raise AllDiverged(f"no member is left: {'; '.join(notes)}. Lower the learning rate.")
+        if tensors:
+            posterior: Posterior = sampler.restore(networks, task, tensors)  # type: ignore[attr-defined]
+        else:
+            posterior = sampler.posterior(networks, task, data, seed)  # type: ignore[arg-type]  # Laplace reads rows
+        posterior.wanted, posterior.notes = len(finished), (*notes, *posterior.notes)
+        posterior.summaries = summaries
+        return posterior
 
     @property
     @abstractmethod

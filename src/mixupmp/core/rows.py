@@ -73,8 +73,20 @@ class Rows:
             copy = copies[device] = Rows(self.inputs.to(device), self.labels.to(device), weights)
         return copy
 
+    def versions(self) -> tuple[int, ...]:
+        """torch's counters of changes in place: what was found of these rows holds while they stay the same."""
+        tensors = [tensor for tensor in (self.inputs, self.labels, self.weights) if tensor is not None]
+        return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
+
     def fingerprint(self) -> str:
-        """SHA-256 of all values, types and shapes; a run is not resumed on data with another one."""
+        """SHA-256 of all values, types and shapes, computed once; a run is not resumed on data with another one."""
+        versions, found = self.__dict__.get("_fingerprint", (None, ""))
+        if versions != self.versions():
+            found = self._hash()
+            object.__setattr__(self, "_fingerprint", (self.versions(), found))
+        return str(found)
+
+    def _hash(self) -> str:
         digest = hashlib.sha256()
         for tensor in (self.inputs, self.labels, self.weights):
             if tensor is not None:

@@ -99,6 +99,10 @@ class Laplace:
     def networks(self) -> int:
         return 1
 
+    def restore(self, networks: Sequence[nn.Module], task: Task, tensors: dict[str, Tensor]) -> Posterior:
+        """The posterior whose draws were saved."""
+        return LaplacePosterior(networks, task, tensors)
+
     def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         if task.likelihood.classes is None:
             raise InvalidArgument("sampler", "Laplace", "an ensemble or dropout masks for a Gaussian likelihood")

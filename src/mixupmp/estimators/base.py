@@ -1,58 +1,86 @@
-"""What the classifiers and the regressor share: from parameters and rows to a plan, and from a plan to a posterior."""
+"""What the classifiers and the regressor share: parameters, plan, posterior, saving and loading."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.methods import Method, mixup_mp
-from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows, split
+from mixupmp.core.rows import Rows
+from mixupmp.core.spec import Json
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection, select
-from mixupmp.estimators.defaults import recipe_for
-from mixupmp.estimators.inputs import Layout, read_again, standardizer
-from mixupmp.estimators.network import check_outputs, factory_for
+from mixupmp.estimators.inputs import Inputs, Layout, read_again, standardizer
 from mixupmp.export.onnx import export_onnx
+from mixupmp.networks.factories import NetworkChoice
+from mixupmp.store.load import Metrics, NetworkClass
 from mixupmp.train.loggers import Logger, log_posterior, logging_to
-from mixupmp.train.run import fit
+from mixupmp.train.plans import make_plan
+from mixupmp.train.run import Engine, fit
 
-# Tables are answered in blocks of this many rows, the last one filled up: a matrix product of another height may round
-# differently, and a row's answer must not depend on which others were asked with it.
+# Tables are predicted in blocks of this many rows, the last one filled up: a matrix product of another height may round
+# differently, and a row's prediction must not depend on the others it comes with.
 BLOCK_ROWS = 256
+RandomState = int | np.random.RandomState | None
 
 
 class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
-    """Parameters every estimator here has. Subclasses say which method, and read labels their own way."""
+    """Parameters that every estimator here has. A subclass says which method, and reads labels in its own way."""
 
-    network: Any
-    fine_tune: bool
-    recipe: Recipe | None
-    epochs: int | None
-    engine: Any
-    device: str
-    random_state: Any
-    logger: Logger | None
     posterior_: Posterior
     layout_: Layout
+    method_: Method
+    selection_: Selection | None
+
+    def __init__(
+        self,
+        *,
+        network: NetworkChoice = None,
+        fine_tune: bool = False,
+        recipe: Recipe | None = None,
+        epochs: int | None = None,
+        engine: Engine = "auto",
+        device: str = "cpu",
+        random_state: RandomState = None,
+        logger: Logger | None = None,
+    ) -> None:
+        self.network = network
+        self.fine_tune = fine_tune
+        self.recipe = recipe
+        self.epochs = epochs
+        self.engine = engine
+        self.device = device
+        self.random_state = random_state
+        self.logger = logger
 
     @abstractmethod
     def _method(self) -> tuple[Method, Search | None]:
         """The method, and the search for its ratio and alpha where they are to be chosen."""
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
+        """What predictions need beyond the posterior and the layout, to be saved: as JSON, and as tensors."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
+        """Take over what `_state` gave."""
 
     def _fit_posterior(
         self,
@@ -63,17 +91,19 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         validation: Rows | None = None,
     ) -> None:
         method, search = self._method()
-        standardize = standardizer(rows.inputs, rows.weights)
-        factory = factory_for(self.network, self.fine_tune, layout, likelihood.outputs, method.dropout)
-        check_outputs(factory, layout, likelihood.outputs, standardize)
-        images = layout.kind == "images"
-        recipe = self._recipe(len(rows), images)
-        seed = seed_of(self.random_state)
-        if method.validation_fraction and validation is None:
-            rows, validation = split(rows, method.validation_fraction, seed)
-        task = Task(likelihood, standardize, layout.shape, classes)
-        plan = Plan(method, factory, rows, task, recipe, seed, validation, device=self.device)
-        self.selection_: Selection | None = None
+        task = Task(likelihood, standardizer(rows.inputs, rows.weights), layout.shape, classes)
+        plan = make_plan(
+            rows,
+            task,
+            method,
+            self.network,
+            self._recipe(),
+            fine_tune=self.fine_tune,
+            seed=seed_of(self.random_state),
+            validation=validation,
+            device=self.device,
+        )
+        self.selection_ = None
         if search is not None:
             self.selection_ = select(plan, search, engine=self.engine)
             plan = self.selection_.chosen.applied(plan)
@@ -82,20 +112,46 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         self.layout_ = layout
         self.method_ = plan.method
 
-    def _recipe(self, rows: int, images: bool) -> Recipe:
+    def _recipe(self) -> Recipe | dict[str, Json]:
         if self.recipe is None:
-            return recipe_for(rows, images, self.fine_tune, self.epochs)
+            return {} if self.epochs is None else {"epochs": self.epochs}
         check(isinstance(self.recipe, Recipe), "recipe", self.recipe, "a mixupmp.Recipe, or None")
         return self.recipe if self.epochs is None else replace(self.recipe, epochs=self.epochs)
 
+    def save(self, folder: str | os.PathLike[str], metrics: Metrics | None = None) -> None:
+        """Write the fitted estimator to a new folder: what `mixupmp.save` writes, and all that predictions need.
+
+        Parameters that are not numbers, text, a Recipe, a Method or a Search are left out; see `load`.
+
+        Examples
+        --------
+        >>> model.save("model")  # doctest: +SKIP
+        >>> MixupMPClassifier.load("model").predict_proba(X)  # doctest: +SKIP
+        """
+        from mixupmp.estimators.saved import save_estimator  # which knows all the classes
+
+        check_is_fitted(self)
+        save_estimator(self, Path(folder), metrics)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], network: NetworkClass | None = None) -> Self:
+        """Read an estimator that `save` wrote; `network` builds a network that is not this package's own."""
+        from mixupmp.estimators.saved import load_estimator
+
+        found = load_estimator(Path(folder), network)
+        check(
+            isinstance(found, cls), "folder", str(folder), f"one with a {cls.__name__}", f"Use {type(found).__name__}."
+        )
+        return found
+
     def export_onnx(self, path: str | Path) -> dict[str, str]:
-        """Write what was fitted as one ONNX graph, with its scaling and calibration; returns its metadata."""
+        """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata."""
         check_is_fitted(self)
         calibrator = getattr(self, "calibrator_", None)
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
         return export_onnx(self.posterior_, path, pixels=self.layout_.pixels, calibrator=calibrator, target=target)
 
-    def _inputs(self, X: Any) -> Tensor:
+    def _inputs(self, X: Inputs) -> Tensor:
         check_is_fitted(self)
         return read_again(self, X, self.layout_)
 
@@ -106,10 +162,10 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         else:
             yield from self.posterior_.stream_outputs(inputs, BLOCK_ROWS, pad=True)
 
-    def _member_outputs(self, X: Any) -> Tensor:
+    def _member_outputs(self, X: Inputs) -> Tensor:
         return torch.cat([block.cpu() for block in self._blocks(self._inputs(X))], 1)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
@@ -131,16 +187,14 @@ class MixupParameters:
         return getattr(self.method_.predictive.base, "alpha", None)
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: RandomState) -> int:
     """The seed: the number itself, or one drawn from a generator (numpy's global one for None)."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
-    from sklearn.utils import check_random_state
-
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def weights_of(sample_weight: Any, count: int, factors: Any = None) -> Tensor | None:
+def weights_of(sample_weight: Any, count: int, factors: NDArray[np.float64] | None = None) -> Tensor | None:
     """Sample weights times class weights, as they are; None where every row counts one."""
     if sample_weight is None and factors is None:
         return None
@@ -151,7 +205,7 @@ def weights_of(sample_weight: Any, count: int, factors: Any = None) -> Tensor | 
 
 
 def counted(inputs: Tensor, labels: Tensor, weights: Tensor | None) -> Rows:
-    """The rows that count at all, their weights of mean one: so they never rescale the learning rate."""
+    """The rows of positive weight, their weights of mean one, so that they never rescale the learning rate."""
     if weights is None:
         return Rows(inputs, labels)
     seen = weights > 0
@@ -159,7 +213,9 @@ def counted(inputs: Tensor, labels: Tensor, weights: Tensor | None) -> Rows:
     return Rows(inputs[seen], labels[seen], (weights / weights.mean()).float())
 
 
-def mixup_method(ratio: Any, alpha: Any, members: int, search: Search | None) -> tuple[Method, Search | None]:
+def mixup_method(
+    ratio: float | str, alpha: float | str, members: int, search: Search | None
+) -> tuple[Method, Search | None]:
     """MixupMP with these numbers, or with "auto" a search for them."""
     for name, value in (("ratio", ratio), ("alpha", alpha)):
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -1,31 +1,55 @@
-"""scikit-learn classifiers over posteriors of networks."""
+"""A scikit-learn classifier over a posterior of networks."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
+from mixupmp import metrics
+from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, UnknownName, check
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.methods import Method, deep_ensemble, method_named
+from mixupmp.core.methods import Method, method_named
+from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
+from mixupmp.core.spec import Json
+from mixupmp.decide.abstain import fit_abstention
+from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
+from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, calibrator_from_dict
+from mixupmp.decide.conformal import fit_conformal
 from mixupmp.decide.search import Search
-from mixupmp.estimators.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
-from mixupmp.estimators.inputs import Layout, is_table, read_again, read_images, read_table, unpack
-from mixupmp.estimators.uncertainty import BeyondProtocol
+from mixupmp.estimators.base import PosteriorEstimator, RandomState, counted, weights_of
+from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_again, read_fit, unpack
+from mixupmp.networks.factories import NetworkChoice
+from mixupmp.train.loggers import Logger
+from mixupmp.train.run import Engine
+
+UNCERTAINTIES = {
+    "entropy": metrics.predictive_entropy,
+    "mutual_information": metrics.mutual_information,
+    "variation": metrics.variation_ratio,
+    "gini": metrics.gini,
+}
+ClassWeight = dict[Any, float] | Literal["balanced"] | None
 
 
-class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
+class NotCalibrated(MixupMPError, ValueError):
+    """A guarantee was asked for that needs held-out rows, and none were given."""
+
+
+class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
     """A classifier whose probabilities come from a posterior over networks, by any method of this package.
+
+    Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate`, `predict_set` and
+    `predict_or_abstain`.
 
     Parameters
     ----------
@@ -39,7 +63,7 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
     fine_tune : bool, default=False
         Start every member from the weights of the given module. Parameters with `requires_grad=False` stay.
     recipe : Recipe or None, default=None
-        Optimizer, schedule, batch size and so on; None: chosen by the size and kind of the data.
+        Optimizer, schedule, batch size and so on; None: chosen by the size and kind of the data, as `mixupmp fit` does.
     epochs : int or None, default=None
         Overrides the recipe's number of epochs.
     class_weight : dict, "balanced" or None, default=None
@@ -48,41 +72,60 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
     device : str, default="cpu"
     random_state : int, RandomState or None, default=None
     logger : Logger or None, default=None
-        Sees the fit while it happens, see `mixupmp.train.loggers`.
+        Receives the fit's metrics while it runs, see `mixupmp.train.loggers`.
 
     Attributes
     ----------
     classes_ : ndarray of the class labels
     n_features_in_ : int, the numbers in a row
     feature_names_in_ : ndarray of str, where X was a data frame
-    posterior_ : Posterior, to be saved, exported or asked directly
+    posterior_ : Posterior
     method_ : Method that was fitted
+
+    References
+    ----------
+    Fong, Holmes and Walker, Martingale posterior distributions, JRSS B 85 (2023).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from mixupmp import PosteriorClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PosteriorClassifier("deep-ensemble", random_state=0).fit(X, y)
+    >>> model.predict_proba(X).shape
+    (150, 3)
     """
+
+    classes_: NDArray[Any]
+    calibrator_: Calibrator | MemberCalibrators | None
+    held_out_: tuple[Tensor, Tensor] | None
 
     def __init__(
         self,
         method: str | Method = "mixup-mp",
         *,
-        network: Any = None,
+        network: NetworkChoice = None,
         fine_tune: bool = False,
-        recipe: Any = None,
+        recipe: Recipe | None = None,
         epochs: int | None = None,
-        class_weight: Any = None,
-        engine: str = "auto",
+        class_weight: ClassWeight = None,
+        engine: Engine = "auto",
         device: str = "cpu",
-        random_state: Any = None,
-        logger: Any = None,
+        random_state: RandomState = None,
+        logger: Logger | None = None,
     ) -> None:
+        super().__init__(
+            network=network,
+            fine_tune=fine_tune,
+            recipe=recipe,
+            epochs=epochs,
+            engine=engine,
+            device=device,
+            random_state=random_state,
+            logger=logger,
+        )
         self.method = method
-        self.network = network
-        self.fine_tune = fine_tune
-        self.recipe = recipe
-        self.epochs = epochs
         self.class_weight = class_weight
-        self.engine = engine
-        self.device = device
-        self.random_state = random_state
-        self.logger = logger
 
     def _method(self) -> tuple[Method, Search | None]:
         if isinstance(self.method, Method):
@@ -91,26 +134,22 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
             raise InvalidArgument("method", self.method, "the name of a method, or a Method")
         return method_named(self.method), None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, validation: Any = None) -> Self:
-        """Fit the posterior. X may be a table, images, a tensor, a data frame, a Dataset or a DataLoader.
+    def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None, *, validation: Any = None) -> Self:
+        """Fit the posterior.
 
-        A Dataset or DataLoader brings its own labels: leave y out. `validation`, a pair (X, y) or a Dataset, is only
-        looked at: its NLL and ECE go to the logger.
+        Parameters
+        ----------
+        X
+            A table, images, a tensor, a data frame, or a torch Dataset or DataLoader, which bring their own labels.
+        validation
+            A pair (X, y), or a Dataset: its NLL and ECE after each epoch go to the logger.
         """
-        X, y = unpack(X, y)
-        if is_table(X):
-            features, y = read_table(self, X, y, reset=True)
-            inputs, layout = torch.from_numpy(features), Layout("table", (features.shape[1],))
-        else:
-            inputs, layout = read_images(X)
-            check(y is not None, "y", None, "the label of every row, where X brings none")
-            y = column_or_1d(np.asarray(y), warn=True)
-            check_consistent_length(inputs, y)
-            self.n_features_in_ = int(inputs[0].numel())
-        check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        factors = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
-        rows = counted(inputs, torch.from_numpy(numbers.astype(np.int64)), weights_of(sample_weight, len(y), factors))
+        inputs, labels, layout = read_fit(self, X, y)
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        factors = None if self.class_weight is None else compute_sample_weight(self.class_weight, labels)
+        weights = weights_of(sample_weight, len(labels), factors)
+        rows = counted(inputs, torch.from_numpy(numbers.astype(np.int64)), weights)
         if bool((rows.labels == rows.labels[0]).all()):
             raise BadData("y has rows of 1 class only (sample_weight=0 rows left out): a classifier needs two classes.")
         self.layout_ = layout
@@ -120,23 +159,150 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
         self._forget_calibration()
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
         """(rows, classes): the posterior predictive, calibrated if `calibrate` was called."""
         probabilities: NDArray[np.float64] = self._pooled(self._member_probabilities(X)).double().numpy()
         return probabilities / probabilities.sum(1, keepdims=True)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Inputs) -> NDArray[Any]:
         """The most probable class of each row."""
         best = self.predict_proba(X).argmax(1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Inputs, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate`."""
         check_is_fitted(self)
         self._numbers(y)
         accuracy: float = super().score(X, y, sample_weight)
         return accuracy
+
+    def predict_members(self, X: Inputs) -> NDArray[np.float64]:
+        """(members, rows, classes): the predictions of each posterior sample."""
+        members: NDArray[np.float64] = self._member_probabilities(X).double().numpy()
+        return members
+
+    def uncertainty(
+        self, X: Inputs, kind: Literal["entropy", "mutual_information", "variation", "gini"] = "entropy"
+    ) -> NDArray[np.float64]:
+        """The uncertainty of each row's prediction.
+
+        "entropy" of the predictive and "gini" (1 - sum p^2) are the total uncertainty; "mutual_information" and
+        "variation" (the share of members outvoted) measure the disagreement of members, which more data would settle.
+        """
+        if kind not in UNCERTAINTIES:
+            raise UnknownName("uncertainty", str(kind), UNCERTAINTIES)
+        members = self._member_probabilities(X).double()
+        # The first two are functions of the predictive that predict_proba gives; the others of the members.
+        given = self._pooled(members) if kind in ("entropy", "gini") else members
+        values: NDArray[np.float64] = UNCERTAINTIES[kind](given).double().numpy()
+        return values
+
+    def calibrate(
+        self,
+        X_val: Inputs,
+        y_val: Any = None,
+        kind: Literal["temperature", "vector", "isotonic"] | None = "temperature",
+        each_member: bool = False,
+        kept: float = 0.5,
+    ) -> Self:
+        """Calibrate on rows that the fit has not seen; every prediction uses it. Calling it again replaces it.
+
+        Parameters
+        ----------
+        kind
+            None leaves the probabilities as they are.
+        each_member
+            Calibrate the members one by one and then average, where otherwise the average is calibrated
+            (Rahaman and Thiery 2021).
+        kept
+            Share of the rows that stays out of it: the guarantees of `predict_set` and `predict_or_abstain` need rows
+            that nothing was fitted to.
+        """
+        check(0 <= kept < 1 or (kind is None and kept == 1), "kept", kept, "a share of the rows in [0, 1)")
+        rows = self._labeled(X_val, y_val)
+        self._forget_calibration()
+        fitted_to, held = _divided(rows, 1.0 if kind is None else kept)
+        if kind is not None:
+            members = self._raw_member_probabilities(fitted_to.inputs)
+            fit = fit_member_calibrators if each_member else fit_calibrator
+            self.calibrator_ = fit(kind, members, fitted_to.labels)
+        if len(held):
+            self.held_out_ = (self._pooled(self._calibrated(held.inputs)), held.labels)
+        return self
+
+    def predict_set(
+        self, X: Inputs, coverage: float = 0.9, kind: Literal["lac", "aps", "raps"] = "lac", allow_empty: bool = True
+    ) -> NDArray[np.bool_]:
+        """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
+
+        Split conformal prediction on the rows that `calibrate` kept. `classes_[predict_set(X)[0]]` are the labels in
+        the first row's set.
+        """
+        probabilities, labels = self._held_out("predict_set")
+        sets = fit_conformal(kind, probabilities, labels)
+        inside: NDArray[np.bool_] = sets.predict_set(
+            self._pooled(self._member_probabilities(X)), coverage, allow_empty
+        ).numpy()
+        return inside
+
+    def predict_or_abstain(
+        self, X: Inputs, risk: float = 0.01, confidence: float = 0.95
+    ) -> np.ma.MaskedArray[Any, Any]:
+        """Labels as a masked array, masked where the posterior is not sure enough to predict.
+
+        With probability `confidence` over the rows that `calibrate` kept, at most a share `risk` of the labels it
+        gives to new rows is wrong.
+        """
+        probabilities, labels = self._held_out("predict_or_abstain")
+        rule = fit_abstention(probabilities, labels, risk=risk, confidence=confidence)
+        pooled = self._pooled(self._member_probabilities(X))
+        answered = rule.accepts(pooled).numpy()
+        return np.ma.masked_array(self.classes_[pooled.argmax(1).numpy()], mask=~answered)
+
+    def evaluate(self, X: Inputs, y: Any = None) -> dict[str, float | None]:
+        """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ..."""
+        rows = self._labeled(X, y)
+        members = self._calibrated(rows.inputs)
+        found = metrics.evaluate(self._pooled(members), rows.labels)
+        found["mutual_information"] = float(metrics.mutual_information(members).mean())
+        return found
+
+    def _forget_calibration(self) -> None:
+        self.calibrator_ = None
+        self.held_out_ = None
+
+    def _held_out(self, method: str) -> tuple[Tensor, Tensor]:
+        if self.held_out_ is None:
+            raise NotCalibrated(f"{method} needs held-out rows: call calibrate(X_val, y_val) with some first.")
+        return self.held_out_
+
+    def _raw_member_probabilities(self, inputs: Tensor) -> Tensor:
+        blocks: list[Tensor] = [block.cpu().softmax(-1) for block in self._blocks(inputs)]
+        return torch.cat(blocks, 1)
+
+    def _member_probabilities(self, X: Inputs) -> Tensor:
+        return self._calibrated(self._inputs(X))
+
+    def _calibrated(self, inputs: Tensor) -> Tensor:
+        members = self._raw_member_probabilities(inputs)
+        return self.calibrator_(members) if isinstance(self.calibrator_, MemberCalibrators) else members
+
+    def _pooled(self, members: Tensor) -> Tensor:
+        pooled = members.mean(0)
+        if self.calibrator_ is None or isinstance(self.calibrator_, MemberCalibrators):
+            return pooled
+        return self.calibrator_(pooled)
+
+    def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
+        calibrator = None if self.calibrator_ is None else self.calibrator_.to_dict()
+        tensors = {} if self.held_out_ is None else dict(zip(("probabilities", "labels"), self.held_out_, strict=True))
+        return {"classes": encode_labels(self.classes_), "calibrator": calibrator}, tensors
+
+    def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
+        self.classes_ = decode_labels(state["classes"])
+        self.calibrator_ = None if state["calibrator"] is None else calibrator_from_dict(state["calibrator"])
+        self.held_out_ = (tensors["probabilities"], tensors["labels"]) if tensors else None
 
     def _numbers(self, y: Any) -> Tensor:
         """Labels as class numbers."""
@@ -147,111 +313,11 @@ class PosteriorClassifier(BeyondProtocol, ClassifierMixin, PosteriorEstimator): 
             raise UnknownName("class", str(y[strange][0]), [str(label) for label in self.classes_])
         return torch.from_numpy(places.astype(np.int64))
 
-    def _labeled(self, X: Any, y: Any) -> Rows:
+    def _labeled(self, X: Inputs, y: Any) -> Rows:
         X, y = unpack(X, y, ordered=False)
         check(y is not None, "y", None, "the label of every row, where X brings none")
         rows = Rows(read_again(self, X, self.layout_), self._numbers(y))
         return rows.checked(len(self.classes_), "given")
-
-
-class MixupMPClassifier(MixupParameters, PosteriorClassifier):
-    """MixupMP: an ensemble on repeats of the data plus, r times as much, Mixup blends of them.
-
-    Parameters
-    ----------
-    ratio : float or "auto", default="auto"
-        r = c/n. 0 is the deep ensemble, infinity the Mixup ensemble. "auto" chooses it on validation rows, with both
-        among the candidates, and refits on all rows: see `search` and `selection_`.
-    alpha : float or "auto", default=1.0
-        The blends' Beta(alpha, alpha).
-    members : int, default=4
-    r : float or None, default=None
-        The paper's name for `ratio`; overrides it.
-    search : Search or None, default=None
-        What "auto" tries and on which rows; None: a fifth of the rows, by NLL.
-
-    The others are those of `PosteriorClassifier`.
-
-    Attributes
-    ----------
-    ratio_, alpha_ : the numbers that were fitted
-    selection_ : Selection with the curve that was seen, or None where nothing was to be chosen
-    """
-
-    def __init__(
-        self,
-        ratio: Any = "auto",
-        alpha: Any = 1.0,
-        members: int = 4,
-        *,
-        r: Any = None,
-        search: Any = None,
-        network: Any = None,
-        fine_tune: bool = False,
-        recipe: Any = None,
-        epochs: int | None = None,
-        class_weight: Any = None,
-        engine: str = "auto",
-        device: str = "cpu",
-        random_state: Any = None,
-        logger: Any = None,
-    ) -> None:
-        self.ratio = ratio
-        self.alpha = alpha
-        self.members = members
-        self.r = r
-        self.search = search
-        self.network = network
-        self.fine_tune = fine_tune
-        self.recipe = recipe
-        self.epochs = epochs
-        self.class_weight = class_weight
-        self.engine = engine
-        self.device = device
-        self.random_state = random_state
-        self.logger = logger
-
-    def _method(self) -> tuple[Method, Search | None]:
-        return mixup_method(self.ratio if self.r is None else self.r, self.alpha, self.members, self.search)
-
-
-class DeepEnsembleClassifier(PosteriorClassifier):
-    """A deep ensemble: networks from different starts on the same data. MixupMP with r = 0.
-
-    Parameters
-    ----------
-    members : int, default=4
-
-    The others are those of `PosteriorClassifier`.
-    """
-
-    def __init__(
-        self,
-        members: int = 4,
-        *,
-        network: Any = None,
-        fine_tune: bool = False,
-        recipe: Any = None,
-        epochs: int | None = None,
-        class_weight: Any = None,
-        engine: str = "auto",
-        device: str = "cpu",
-        random_state: Any = None,
-        logger: Any = None,
-    ) -> None:
-        self.members = members
-        self.network = network
-        self.fine_tune = fine_tune
-        self.recipe = recipe
-        self.epochs = epochs
-        self.class_weight = class_weight
-        self.engine = engine
-        self.device = device
-        self.random_state = random_state
-        self.logger = logger
-
-    def _method(self) -> tuple[Method, Search | None]:
-        return deep_ensemble(self.members), None
 
 
 def _pair(validation: Any) -> tuple[Any, Any]:
@@ -259,3 +325,11 @@ def _pair(validation: Any) -> tuple[Any, Any]:
         check(len(validation) == 2, "validation", validation, "a pair (X, y), or a Dataset")
         return validation[0], validation[1]
     return validation, None
+
+
+def _divided(rows: Rows, kept: float) -> tuple[Rows, Rows]:
+    """Rows for the calibrator and rows for guarantees: a random division, always the same."""
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    cut = len(rows) - round(kept * len(rows))
+    check(cut > 0 or kept == 1, "X_val", len(rows), "rows enough for a calibrator")
+    return rows.take(order[:cut]), rows.take(order[cut:])

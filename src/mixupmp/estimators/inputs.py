@@ -1,4 +1,4 @@
-"""What users call X, as the tensors that the core takes: tables, images, tensors, frames, Datasets and DataLoaders."""
+"""X and y as tensors: from tables, images, tensors, data frames, Datasets and DataLoaders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
@@ -15,22 +17,26 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.rows import Rows, Standardize
+from mixupmp.core.spec import Json, encode
+
+# A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: told apart when they are read.
+Inputs = Any
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows looked that an estimator was fitted to; those it is asked about must look the same."""
+    """The kind, shape and type of the rows of a fit, which those of a prediction must have too."""
 
     kind: Literal["table", "images"]
     shape: tuple[int, ...]  # of one row, as the network sees it
     pixels: bool = False  # uint8, to be divided by 255
 
 
-def unpack(X: Any, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
+def unpack(X: Inputs, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
     """Rows, a torch Dataset or a DataLoader as a pair of tensors; anything else as it came.
 
-    They bring their own labels, so `y` must be left out with them. `ordered` refuses a DataLoader that shuffles:
-    nobody could tell which answer belongs to which row.
+    They bring their own labels, so `y` must be left out with them. `ordered` refuses a DataLoader that shuffles, as
+    predictions come in the order of the rows.
     """
     if not isinstance(X, Rows | TorchDataset | DataLoader):
         return X, y
@@ -39,7 +45,9 @@ def unpack(X: Any, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
         return X.inputs, X.labels
     if isinstance(X, DataLoader):
         if ordered and isinstance(X.sampler, RandomSampler):
-            raise InvalidArgument("X", X, "a DataLoader with shuffle=False", "Answers come in the order of its rows.")
+            raise InvalidArgument(
+                "X", X, "a DataLoader with shuffle=False", "Predictions come in the order of its rows."
+            )
         return _collect(X)
     return _collect(DataLoader(X, batch_size=256))
 
@@ -57,14 +65,14 @@ def _collect(loader: DataLoader[Any]) -> tuple[Tensor, Tensor | None]:
     return torch.cat(inputs), torch.cat(labels) if labels else None
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: Inputs) -> bool:
     """Whether X has rows and columns, and is therefore scikit-learn's to check."""
     dimensions = getattr(X, "ndim", None)
     return not (isinstance(dimensions, int) and dimensions > 2)
 
 
-def check_numeric_frame(X: Any) -> None:
-    """Say which columns of a data frame are no numbers, before scikit-learn says only that one is not."""
+def check_numeric_frame(X: Inputs) -> None:
+    """Refuse columns of a data frame that are not numbers, by name; scikit-learn names none."""
     if not (hasattr(X, "columns") and hasattr(X, "iloc")):
         return
     from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype
@@ -81,7 +89,9 @@ def check_numeric_frame(X: Any) -> None:
         )
 
 
-def read_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, numeric_y: bool = False) -> Any:
+def read_table(
+    estimator: BaseEstimator, X: Inputs, y: Any = "no_validation", *, reset: bool, numeric_y: bool = False
+) -> Any:
     """A 2-D table by scikit-learn's rules, as float32; with y, the pair of them."""
     if isinstance(X, Tensor):
         X = X.detach().cpu().numpy()
@@ -92,7 +102,7 @@ def read_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool,
     return validate_data(estimator, X, y, reset=reset, dtype=np.float32, **more)
 
 
-def read_images(X: Any) -> tuple[Tensor, Layout]:
+def read_images(X: Inputs) -> tuple[Tensor, Layout]:
     """Images with their channels first: uint8 where the pixels are whole numbers, float32 otherwise."""
     images = X.detach().cpu() if isinstance(X, Tensor) else torch.from_numpy(np.ascontiguousarray(_numeric(X)))
     check(len(images) > 0, "X", tuple(images.shape), "at least one row")
@@ -111,27 +121,43 @@ def read_images(X: Any) -> tuple[Tensor, Layout]:
     return images, Layout("images", tuple(images.shape[1:]), pixels)
 
 
-def _numeric(X: Any) -> NDArray[Any]:
+def read_fit(
+    estimator: BaseEstimator, X: Inputs, y: Any, *, numeric_y: bool = False
+) -> tuple[Tensor, NDArray[Any], Layout]:
+    """The rows and labels of a fit; scikit-learn checks a table, and notes its columns in the estimator."""
+    X, y = unpack(X, y)
+    if is_table(X):
+        features, y = read_table(estimator, X, y, reset=True, numeric_y=numeric_y)
+        return torch.from_numpy(features), y, Layout("table", (features.shape[1],))
+    inputs, layout = read_images(X)
+    check(y is not None, "y", None, "the label of every row, where X brings none")
+    y = column_or_1d(np.asarray(y), warn=True)
+    check_consistent_length(inputs, y)
+    estimator.n_features_in_ = int(inputs[0].numel())
+    return inputs, y, layout
+
+
+def _numeric(X: Inputs) -> NDArray[Any]:
     array = np.asarray(X)
     check(array.dtype.kind in "biuf", "X", array.dtype, "an array of numbers")
     return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
-def read_again(estimator: Any, X: Any, layout: Layout) -> Tensor:
-    """Rows to answer for, checked to look like those of the fit."""
+def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor:
+    """Rows to predict, of the same layout as those of the fit."""
     X, _ = unpack(X, ordered=True)
     if layout.kind == "table":
         return torch.from_numpy(read_table(estimator, X, reset=False))
-    check(not is_table(X), "X", getattr(X, "shape", X), f"images of shape (rows, {_said(layout.shape)})")
+    check(not is_table(X), "X", getattr(X, "shape", X), f"images of shape (rows, {_listed(layout.shape)})")
     inputs, found = read_images(X)
-    check(found.shape == layout.shape, "X", tuple(inputs.shape), f"of shape (rows, {_said(layout.shape)}), as in fit")
+    check(found.shape == layout.shape, "X", tuple(inputs.shape), f"of shape (rows, {_listed(layout.shape)}), as in fit")
     if found.pixels != layout.pixels:
         kinds = ("floats", "whole numbers from 0 to 255")
         raise InvalidArgument("X", str(inputs.dtype), f"{kinds[layout.pixels]}, as the images of fit were")
     return inputs
 
 
-def _said(shape: tuple[int, ...]) -> str:
+def _listed(shape: tuple[int, ...]) -> str:
     return ", ".join(map(str, shape))
 
 
@@ -142,7 +168,26 @@ def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:
     share = (weights.double() / weights.double().sum()).view(-1, 1)
     columns = inputs.double().flatten(2).mean(2) if inputs.ndim > 2 else inputs.double()
     mean = (columns * share).sum(0)
-    centerd = inputs.double() - mean.view(1, -1, *(1,) * (inputs.ndim - 2))
-    squares = centerd.square().flatten(2).mean(2) if inputs.ndim > 2 else centerd.square()
+    centered = inputs.double() - mean.view(1, -1, *(1,) * (inputs.ndim - 2))
+    squares = centered.square().flatten(2).mean(2) if inputs.ndim > 2 else centered.square()
     deviation = (squares * share).sum(0).sqrt()
     return Standardize(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
+
+
+def encode_labels(labels: NDArray[Any]) -> Json:
+    """An array of class labels of any type that scikit-learn takes."""
+    values = labels.view(np.int64) if labels.dtype.kind in "mM" else labels
+    known = (bool, int, float, str, type(None))
+    listed = values.tolist()
+    if not all(isinstance(value, known) for value in listed):
+        raise InvalidArgument("classes_", listed[0], "numbers, text, truth values or dates, to be saved")
+    return {"dtype": labels.dtype.str, "values": encode(listed)}
+
+
+def decode_labels(document: Json) -> NDArray[Any]:
+    """The array that `encode_labels` was given."""
+    dtype = np.dtype(document["dtype"])
+    values = [float(value) if dtype.kind == "f" else value for value in document["values"]]
+    if dtype.kind in "mM":
+        return np.array(values, np.int64).view(dtype)
+    return np.array(values, dtype)

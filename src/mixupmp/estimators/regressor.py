@@ -6,28 +6,39 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_consistent_length, column_or_1d
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, UnknownName, check
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.methods import Method
+from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
+from mixupmp.core.spec import Json, decode
 from mixupmp.decide.search import Search
-from mixupmp.estimators.base import MixupParameters, PosteriorEstimator, counted, mixup_method, weights_of
-from mixupmp.estimators.inputs import Layout, is_table, read_images, read_table, unpack
+from mixupmp.estimators.base import (
+    MixupParameters,
+    PosteriorEstimator,
+    RandomState,
+    counted,
+    mixup_method,
+    weights_of,
+)
+from mixupmp.estimators.inputs import Inputs, read_fit, unpack
 from mixupmp.metrics.regression import interval_coverage, mixture_crps, mixture_interval, mixture_nll
+from mixupmp.networks.factories import NetworkChoice
+from mixupmp.train.loggers import Logger
+from mixupmp.train.run import Engine
 
 Numbers = NDArray[np.float64]
 
 
 class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
-    """MixupMP for numbers: blends of rows have blends of their targets; every member says a mean and a deviation.
+    """MixupMP for regression: blends of rows have blends of their targets, and every member predicts a Gaussian.
 
-    The predictive of a row is the equal mixture of the members' Gaussians. Its variance has two parts: what the
-    members see as noise, and what they disagree about.
+    The predictive of a row is the equal mixture of the members' Gaussians N(m_b, s_b^2). By the law of total variance
+    its variance is mean_b s_b^2, the noise, plus var_b m_b, the disagreement of members.
 
     Parameters
     ----------
@@ -46,56 +57,66 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
     ----------
     posterior_ : Posterior, on the scale of standardized targets
     target_mean_, target_deviation_ : float, that scale
-    ratio_, alpha_ : the numbers that were fitted
-    selection_ : Selection with the curve that was seen, or None where nothing was to be chosen
+    ratio_, alpha_ : float
+        The numbers of the fit.
+    selection_ : Selection or None
+        The search and its scores, where there was one.
+
+    References
+    ----------
+    Wu and Williamson, Posterior uncertainty quantification in neural networks using data augmentation, AISTATS 2024.
+    Lakshminarayanan, Pritzel and Blundell, Simple and scalable predictive uncertainty estimation using deep ensembles,
+    NeurIPS 2017, for the mixture of Gaussians.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mixupmp import MixupMPRegressor
+    >>> X = np.linspace(-1, 1, 60)[:, None]
+    >>> mean, deviation = MixupMPRegressor(ratio=0.1, random_state=0).fit(X, X[:, 0] ** 2).predict(X, return_std=True)
+    >>> mean.shape, deviation.shape
+    ((60,), (60,))
     """
 
     def __init__(
         self,
-        ratio: Any = "auto",
-        alpha: Any = 1.0,
+        ratio: float | str = "auto",
+        alpha: float | str = 1.0,
         members: int = 4,
         *,
-        r: Any = None,
-        search: Any = None,
-        network: Any = None,
+        r: float | None = None,
+        search: Search | None = None,
+        network: NetworkChoice = None,
         fine_tune: bool = False,
-        recipe: Any = None,
+        recipe: Recipe | None = None,
         epochs: int | None = None,
-        engine: str = "auto",
+        engine: Engine = "auto",
         device: str = "cpu",
-        random_state: Any = None,
-        logger: Any = None,
+        random_state: RandomState = None,
+        logger: Logger | None = None,
     ) -> None:
+        super().__init__(
+            network=network,
+            fine_tune=fine_tune,
+            recipe=recipe,
+            epochs=epochs,
+            engine=engine,
+            device=device,
+            random_state=random_state,
+            logger=logger,
+        )
         self.ratio = ratio
         self.alpha = alpha
         self.members = members
         self.r = r
         self.search = search
-        self.network = network
-        self.fine_tune = fine_tune
-        self.recipe = recipe
-        self.epochs = epochs
-        self.engine = engine
-        self.device = device
-        self.random_state = random_state
-        self.logger = logger
 
     def _method(self) -> tuple[Method, Search | None]:
         return mixup_method(self.ratio if self.r is None else self.r, self.alpha, self.members, self.search)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the posterior to numbers y. X may be whatever a classifier here takes."""
-        X, y = unpack(X, y)
-        if is_table(X):
-            features, y = read_table(self, X, y, reset=True, numeric_y=True)
-            inputs, layout = torch.from_numpy(features), Layout("table", (features.shape[1],))
-        else:
-            inputs, layout = read_images(X)
-            check(y is not None, "y", None, "the target of every row, where X brings none")
-            y = column_or_1d(np.asarray(y), warn=True)
-            check_consistent_length(inputs, y)
-            self.n_features_in_ = int(inputs[0].numel())
+    def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the posterior to numbers y. X is what `PosteriorClassifier.fit` takes."""
+        inputs, y, layout = read_fit(self, X, y, numeric_y=True)
         targets = torch.from_numpy(np.asarray(y, np.float64))
         if not bool(torch.isfinite(targets).all()):
             raise BadData("y contains NaN or infinity: remove those rows.")
@@ -109,12 +130,12 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         self._fit_posterior(Rows(rows.inputs, standard, rows.weights), layout, Gaussian())
         return self
 
-    def predict_members(self, X: Any) -> tuple[Numbers, Numbers]:
+    def predict_members(self, X: Inputs) -> tuple[Numbers, Numbers]:
         """Means and deviations of the members, each (members, rows)."""
         means, deviations = self._gaussians(X)
         return means.numpy(), deviations.numpy()
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Inputs, return_std: bool = False) -> Any:
         """The mean of each row's predictive; with `return_std` its standard deviation too."""
         means, deviations = self._gaussians(X)
         mean = means.mean(0)
@@ -123,12 +144,12 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         variance = deviations.square().mean(0) + (means - mean).square().mean(0)
         return mean.numpy(), variance.sqrt().numpy()
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Numbers, Numbers]:
+    def predict_interval(self, X: Inputs, coverage: float = 0.9) -> tuple[Numbers, Numbers]:
         """The central interval that the predictive gives this probability: (lower, upper)."""
         lower, upper = mixture_interval(*self._gaussians(X), coverage)
         return lower.numpy(), upper.numpy()
 
-    def uncertainty(self, X: Any, kind: Literal["total", "noise", "disagreement"] = "total") -> Numbers:
+    def uncertainty(self, X: Inputs, kind: Literal["total", "noise", "disagreement"] = "total") -> Numbers:
         """The standard deviation of each row's predictive, or of one of its two parts."""
         means, deviations = self._gaussians(X)
         noise, disagreement = deviations.square().mean(0), means.var(0, correction=0)
@@ -138,7 +159,7 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         values: Numbers = parts[kind].sqrt().numpy()
         return values
 
-    def evaluate(self, X: Any, y: Any = None, coverage: float = 0.9) -> dict[str, float]:
+    def evaluate(self, X: Inputs, y: Any = None, coverage: float = 0.9) -> dict[str, float]:
         """rmse, r2, nll, crps and the share of targets within the interval of this coverage."""
         X, y = unpack(X, y)
         check(y is not None, "y", None, "the target of every row, where X brings none")
@@ -153,7 +174,14 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
             "coverage": interval_coverage(means, deviations, targets, coverage),
         }
 
-    def _gaussians(self, X: Any) -> tuple[Tensor, Tensor]:
+    def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
+        return {"target_mean": self.target_mean_, "target_deviation": self.target_deviation_}, {}
+
+    def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
+        self.target_mean_ = decode(state["target_mean"], float, "target_mean")
+        self.target_deviation_ = decode(state["target_deviation"], float, "target_deviation")
+
+    def _gaussians(self, X: Inputs) -> tuple[Tensor, Tensor]:
         outputs = self._member_outputs(X).double()
         mean, deviation = self.posterior_.task.likelihood.moments(outputs)
         return mean * self.target_deviation_ + self.target_mean_, deviation * self.target_deviation_

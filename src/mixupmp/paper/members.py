@@ -20,11 +20,11 @@ from torch import Tensor
 
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary, left_out
+from mixupmp.core.posterior import AllDiverged, Posterior, Summary
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
+from mixupmp.core.spec import encode
 from mixupmp.core.weights import Expected
-from mixupmp.train.factory import build_network
 from mixupmp.train.run import RunFolder
 from mixupmp.train.vectorized.group import unsuited, vectorizable
 
@@ -45,11 +45,11 @@ class Wanted:
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """What has to be trained for it: each network by itself, or all at once where they share one program."""
-        description = self.plan.describe()
-        alike = vectorizable(build_network(self.plan, 0), self.plan.task.input_shape)
+        document = self.plan.document()
+        alike = vectorizable(self.plan.template, self.plan.task.input_shape)
         if alike and unsuited(self.plan) is None and len(self.numbers) > 1:
-            return (Piece(self.plan, self.numbers, "vectorized", description),)
-        return tuple(Piece(self.plan, (number,), "inline", description) for number in self.numbers)
+            return (Piece(self.plan, self.numbers, "vectorized", document),)
+        return tuple(Piece(self.plan, (number,), "inline", document) for number in self.numbers)
 
     @cached_property
     def key(self) -> str:
@@ -69,22 +69,24 @@ class Piece:
     plan: Plan
     members: tuple[int, ...]
     engine: str
-    description: dict[str, Any]
+    document: dict[str, Any]
 
     @cached_property
     def key(self) -> str:
-        initial = self.description["initial"]
+        spec, fingerprints = self.document["spec"], dict(self.document["fingerprints"])
+        initial = fingerprints.pop("initial_sha256", None)
         return _hash(
             {
                 "format": CACHE_FORMAT,
-                "predictive": _canonical(self.plan.method.predictive),
+                "predictive": encode(_simplified(self.plan.method.predictive)),
                 # A measure that adapts is judged by the posterior of the network, so there the sampler counts.
                 "sampler": repr(self.plan.method.sampler) if self.plan.method.predictive.adaptive else None,
-                **{name: self.description[name] for name in ("network", "recipe", "task", "data", "seed")},
+                **{name: spec[name] for name in ("network", "recipe", "task", "seed")},
+                "data": fingerprints,
                 "initial": None if initial is None else [initial[number] for number in self.members],
                 "members": list(self.members),
                 "engine": self.engine,
-                "torch": self.description["versions"]["torch"].partition("+")[0],
+                "torch": self.document["versions"]["torch"].partition("+")[0],
             }
         )
 
@@ -132,19 +134,10 @@ class Cache:
 
     def posterior(self, wanted: Wanted) -> Posterior | None:
         """The posterior of the trained networks, or None where all of them diverged."""
-        plan, networks, finished = wanted.plan, [], list(self.finished(wanted))
-        summaries = [summary for summary, _ in finished]
-        out = left_out(summaries)
-        for summary, weights in finished:
-            if summary.member not in out:
-                network = build_network(plan, summary.member)
-                network.load_state_dict(weights)
-                networks.append(network)
-        if not networks:
+        try:
+            return wanted.plan.posterior(list(self.finished(wanted)))
+        except AllDiverged:
             return None
-        posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
-        posterior.wanted, posterior.summaries = len(summaries), summaries
-        return posterior
 
 
 def default_cache() -> Path:
@@ -162,12 +155,6 @@ def _simplified(predictive: Predictive) -> Predictive:
     """The same future without settings that it does not use: with r = 0 there is no base measure."""
     unused = predictive.ratio == 0 and isinstance(predictive.weights, Expected) and not predictive.adaptive
     return replace(predictive, ratio=float(predictive.ratio), base=None if unused else predictive.base)
-
-
-def _canonical(predictive: Predictive) -> Any:
-    from mixupmp.core.plan import plain
-
-    return plain(_simplified(predictive))
 
 
 def _hash(value: Any) -> str:

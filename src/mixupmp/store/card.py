@@ -3,119 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import Summary, left_out
+from mixupmp.core.spec import Json, encode, shown
 from mixupmp.metrics import display
+from mixupmp.networks import Network
+from mixupmp.store.record import FitRecord, read_record
 
 SHOWN = ("acc", "nll", "brier", "ece", "oe", "ue")
 
 
-def model_card(config: Mapping[str, Any], stories: Sequence[Summary], evaluations: Sequence[Mapping[str, Any]]) -> str:
+def model_card(
+    config: Mapping[str, Json], summaries: Sequence[Summary], evaluations: Sequence[Mapping[str, Json]]
+) -> str:
     """The card, from what config.json says, how the members' fits ended, and what was measured."""
-    plan = config.get("plan", {})
-    method = plan.get("method", {})
+    record = read_record(config)
     parts = [
-        f"# {method.get('name', 'A posterior')}",
-        _what_it_is(plan, stories),
+        f"# {record.method.name}",
+        _what_it_is(record, summaries),
         "## How it was trained",
-        _how_trained(plan, stories),
+        _how_trained(record, summaries),
         "## What it is worth",
         _worth(evaluations),
         "## How to load it",
-        _how_to_load(plan.get("network")),
+        _how_to_load(isinstance(record.network, Network)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _what_it_is(plan: Mapping[str, Any], stories: Sequence[Summary]) -> str:
-    task = plan.get("task", {})
-    sampler = plan.get("method", {}).get("sampler", {})
-    likelihood = task.get("likelihood", {})
-    shape = " x ".join(map(str, task.get("input_shape", ())))
-    about = f"one of {likelihood['classes']} classes" if "classes" in likelihood else "a number with its variance"
-    names = ", ".join(task.get("classes", [])[:20])
-    about += f": {names}" if names else ""
-    kept = len(stories) - len(left_out(stories))
+def _what_it_is(record: FitRecord, summaries: Sequence[Summary]) -> str:
+    task, sampler = record.task, record.method.sampler
+    shape = " x ".join(map(str, task.input_shape))
+    classes = task.likelihood.outputs if isinstance(task.likelihood, Categorical) else None
+    about = "a number with its variance" if classes is None else f"one of {classes} classes"
+    about += f": {', '.join(task.classes[:20])}" if task.classes else ""
+    kept = len(summaries) - len(left_out(summaries))
     lines = [
         f"A martingale posterior: {kept} trained network{'s' if kept != 1 else ''}, whose predictions are averaged, "
-        f"by the sampler `{sampler.get('type', 'unknown')}` with {sampler.get('members', kept)} members.",
+        f"by the sampler `{shown(encode(sampler))}`.",
         f"It takes raw inputs of shape {shape} (it scales them itself) and predicts {about}.",
     ]
-    lost = [f"member {member} {reason}" for member, reason in left_out(stories).items()]
+    lost = [f"member {member} {reason}" for member, reason in left_out(summaries).items()]
     if lost:
         lines.append(f"Left out: {'; '.join(lost)}.")
     return "\n".join(lines)
 
 
-def _how_trained(plan: Mapping[str, Any], stories: Sequence[Summary]) -> str:
-    lines = []
-    predictive = plan.get("method", {}).get("predictive")
-    if predictive:
-        base = predictive.get("base")
-        base_text = _call(base) if base else "none"
-        lines.append(f"- which future: ratio r = {predictive.get('ratio')}, base measure {base_text}")
-        lines.append(
-            f"- augmentation kernel: {_call(predictive.get('kernel'))}; weights {_call(predictive['weights'])}"
-        )
-    lines.append(f"- network: `{_network(plan.get('network'))}`")
-    if "recipe" in plan:
-        lines.append(f"- recipe: `{_call(plan['recipe'])}`")
-    if "data" in plan:
-        lines.append(f"- data: {plan['data'].get('rows')} rows, SHA-256 {plan['data'].get('sha256', 'not taken')}")
-    lines.append(f"- seed: {plan.get('seed', 'unknown')}")
-    accuracies = [f"{s.training_accuracy:.4f}" for s in stories if s.training_accuracy is not None]
+def _how_trained(record: FitRecord, summaries: Sequence[Summary]) -> str:
+    predictive = record.method.predictive
+    base = "none" if predictive.base is None else shown(encode(predictive.base))
+    kernel, weights = shown(encode(predictive.kernel)), shown(encode(predictive.weights))
+    lines = [
+        f"- which future: ratio r = {predictive.ratio}, base measure {base}",
+        f"- augmentation kernel: {kernel}; weights {weights}",
+        f"- network: `{shown(encode(record.network))}`",
+    ]
+    if record.recipe is not None:
+        lines.append(f"- recipe: `{shown(encode(record.recipe))}`")
+    if record.rows is not None:
+        lines.append(f"- data: {record.rows} rows, SHA-256 {record.sha256 or 'not taken'}")
+    lines.append(f"- seed: {record.seed}")
+    accuracies = [f"{s.training_accuracy:.4f}" for s in summaries if s.training_accuracy is not None]
     if accuracies:
         lines.append(f"- training accuracy of each network: {', '.join(accuracies)}")
-    versions = plan.get("versions", {})
-    if versions:
-        lines.append("- versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    if record.versions:
+        lines.append("- versions: " + ", ".join(f"{name} {version}" for name, version in record.versions.items()))
     return "\n".join(lines)
 
 
-def _worth(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _worth(evaluations: Sequence[Mapping[str, Json]]) -> str:
     if not evaluations:
         return "It was given no metrics."
     shown = [name for name in SHOWN if any(e["metrics"].get(name) is not None for e in evaluations)]
-    # Names that we do not know are kept too: a user's own metrics are as good as ours.
+    # A user's own metrics, whose names are not in the catalog, are shown where there are no others.
     shown += sorted({name for e in evaluations for name in e["metrics"] if not shown and name != "rows"})
     heading = ["on", "rows", *(display(name, 0.0)[0] for name in shown)]
     table = [heading, ["---", *["---:"] * (len(heading) - 1)]]
     for evaluation in evaluations:
         metrics = evaluation["metrics"]
-        table.append([evaluation["on"], str(metrics.get("rows", "")), *(_shown(n, metrics.get(n)) for n in shown)])
+        table.append([evaluation["on"], str(metrics.get("rows", "")), *(_value(n, metrics.get(n)) for n in shown)])
     return "\n".join(f"| {' | '.join(line)} |" for line in table)
 
 
-def _how_to_load(network: Any) -> str:
-    given = isinstance(network, Mapping) and str(network.get("path", "")).startswith("mixupmp.networks.")
-    argument = "" if given else ", network=MyNetwork"
-    needs = (
-        ""
-        if given
-        else "\n`MyNetwork` is the class or factory that built the network; loading imports no code by itself.\n"
-    )
+def _how_to_load(own_network: bool) -> str:
+    argument = "" if own_network else ", network=MyNetwork"
+    needs = "`MyNetwork` is the class or factory that built the network; loading imports no code by itself.\n"
     return (
         f'```python\nimport mixupmp\n\nposterior = mixupmp.load("this folder"{argument})\n'
-        f"posterior.probabilities(inputs)  # (rows, classes)\n```\n{needs}\n"
+        f"posterior.probabilities(inputs)  # (rows, classes)\n```\n\n{'' if own_network else needs}"
         "Weights are safetensors; `manifest.json` holds the SHA-256 of every file, and loading checks them all."
     )
 
 
-def _network(network: Any) -> str:
-    if isinstance(network, Mapping) and "path" in network:
-        arguments = ", ".join(f"{name}={value}" for name, value in network.get("arguments", {}).items())
-        return f"{network['path']}({arguments})"
-    return str(network)
-
-
-def _call(value: Any) -> str:
-    """A described dataclass as the call that makes it."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    arguments = ", ".join(f"{name}={_call(item)}" for name, item in value.items() if name != "type")
-    return f"{value.get('type', '')}({arguments})"
-
-
-def _shown(name: str, value: float | None) -> str:
+def _value(name: str, value: float | None) -> str:
     return "" if value is None else f"{display(name, value)[1]:.4g}"

@@ -40,7 +40,7 @@ from mixupmp.store.lock import SOFT, locked
 from mixupmp.store.manifest import update, write_manifest
 from mixupmp.store.tensors import parse_tensors
 
-FORMAT = 1
+FORMAT = 2
 EVALUATION = "evaluation.safetensors"
 
 
@@ -53,7 +53,7 @@ class RunFolder:
 
     Parameters
     ----------
-    settings : what the command line made the plan from, so that `mixupmp fit --resume` can make it again.
+    settings : what the spec says beyond the plan (where its rows come from, engine, checkpoints), for a resume.
     """
 
     def __init__(self, path: str | Path, settings: dict[str, Any] | None = None) -> None:
@@ -87,8 +87,7 @@ class RunFolder:
             raise BadRun(f"{self.path} is not empty ({', '.join(foreign[:3])}): choose another folder.")
         self.path.mkdir(parents=True, exist_ok=True)
         self.files.remove_temporary()
-        settings = {} if self.settings is None else {"settings": self.settings}
-        self.files.write_json("config.json", {"format": FORMAT, **config, **settings})
+        self.files.write_json("config.json", {"format": FORMAT, **config})
 
     def _foreign(self) -> list[str]:
         if self.path.exists() and not self.path.is_dir():

@@ -96,7 +96,7 @@ def logging_to(logger: Logger | None, plan: Plan, callback: Callback | None = No
     """The callback for `fit(progress=...)`; call `log_posterior` when it has returned."""
     if logger is None:
         return callback or Callback()
-    logger.start(plan.describe())
+    logger.start(plan.document())
     return LoggingCallback(logger, callback or Callback())
 
 

@@ -23,7 +23,7 @@ from mixupmp.core.posterior import Summary, logits_of
 from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
-from mixupmp.train.factory import build_network, memory_format
+from mixupmp.train.factory import memory_format
 from mixupmp.train.validation import PROBED_ROWS, outputs_constant, over_confidence, take_votes, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
@@ -51,7 +51,7 @@ class MemberFit:
         self.device = torch.device(plan.device)
         self.draws = seeds.generator(plan.seed, member, "draws")
         with pinned_threads(self.recipe.threads):  # what is computed here is as much a matter of threads as the steps
-            self.network = build_network(plan, member).to(self.device)
+            self.network = plan.build(member).to(self.device)
             # A sampler that trains several members in one network simulates a future for each of them.
             simulated = getattr(plan.method.sampler, "simulate", simulate)
             self.future: Future = simulated(

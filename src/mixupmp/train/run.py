@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import torch
 
-from mixupmp.core.errors import BadRun, MixupMPError, check, whole
+from mixupmp.core.errors import BadRun, check, whole
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, left_out, member_notes
-from mixupmp.core.threads import cores, pinned_threads
+from mixupmp.core.posterior import AllDiverged, Posterior
+from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.train import processes
-from mixupmp.train.factory import build_network, check_factory
+from mixupmp.train.factory import check_factory
 from mixupmp.train.job import CheckpointInterval, Finished, FitInterrupted, Job, fit_member, stop_on_signals
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.progress import Callback, ProgressBars
@@ -31,10 +31,6 @@ __all__ = ["ENGINES", "AllDiverged", "CheckpointInterval", "FitInterrupted", "Ru
 Engine = Literal["auto", "inline", "vectorized", "processes", "ray"]
 ENGINES = ("auto", "inline", "vectorized", "processes", "ray")
 WORTH_A_WORKER = 8.0  # seconds of training below which starting worker processes gains nothing
-
-
-class AllDiverged(MixupMPError, ArithmeticError):
-    """Not one member had a finite loss to its end."""
 
 
 def fit(
@@ -97,14 +93,14 @@ def fit(
         )
         if folder is None:
             try:
-                return _posterior(plan, run_engine(chosen, job))
+                return plan.posterior(run_engine(chosen, job))
             except StopTraining:
                 raise FitInterrupted(None, None) from None
         check_writable(folder.path)
         stack.enter_context(folder.locked())
         _open(folder, plan, chosen, resume, override)
         finished = _fit_missing(job, folder, chosen, override)
-        posterior = _posterior(plan, finished)
+        posterior = plan.posterior(finished)
         folder.finish_posterior([summary for summary, _ in finished], posterior)
         return posterior
 
@@ -117,7 +113,7 @@ def choose_engine(plan: Plan, members: int) -> str:
     work; a GPU is used by one member after another.
     """
     suited = plan.device == "cpu" and unsuited(plan) is None
-    if suited and vectorizable(build_network(plan, 0), plan.task.input_shape):
+    if suited and vectorizable(plan.template, plan.task.input_shape):
         return "vectorized"
     if members == 1 or plan.device != "cpu" or cores() // plan.recipe.threads < 2 or sys.platform == "win32":
         return "inline"
@@ -174,16 +170,19 @@ def _members(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
 
 def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
     """Create the run folder, or check that the run in it can be resumed."""
-    description = {"plan": plan.describe(), "arithmetic": _arithmetic(engine)}
+    document = {**plan.document(), "arithmetic": _arithmetic(engine)}
     if not folder.is_started():
         if resume and not folder.is_unused():
             raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
-        folder.create(description | {"machine": _machine(plan), "command": sys.argv})
+        spec = {**document["spec"], **(folder.settings or {})}
+        folder.create({**document, "spec": spec, "machine": _machine(plan), "command": sys.argv})
         return
     if not resume:
         raise BadRun(f"{folder.path} holds a run already: resume it, or choose another folder.")
     config = folder.config()
-    changed = differences({key: config.get(key) for key in description}, description)
+    before = {key: config.get(key) for key in document}
+    before["spec"] = {key: config["spec"].get(key) for key in document["spec"]}  # not where the rows were read from
+    changed = differences(before, document)
     if changed and not override:
         raise _changed(folder, "was started from something else", changed, "Give the same settings")
 
@@ -244,25 +243,3 @@ def _fit_missing(job: Job, folder: RunFolder, engine: str, override: bool) -> li
             except StopTraining:
                 raise FitInterrupted(folder.path, request.number) from None
     return [fitted.get(member) or processes.read_finished(folder, member) for member in job.members]
-
-
-def _posterior(plan: Plan, finished: list[Finished]) -> Posterior:
-    """The posterior of the members that neither diverged nor collapsed."""
-    summaries = [summary for summary, _ in finished]
-    out, notes = left_out(summaries), member_notes(summaries)
-    kept = [(summary, weights) for summary, weights in finished if summary.member not in out]
-    if not kept:
-        raise AllDiverged(
-            f"no member is left: {'; '.join(notes)}. Lower the learning rate ({plan.recipe.learning_rate})."
-        )
-    networks = []
-    for summary, weights in kept:
-        network = build_network(plan, summary.member)
-        network.load_state_dict(weights)
-        networks.append(network.to(plan.device))
-    with pinned_threads(plan.recipe.threads):  # a Laplace approximation computes as much as a fit
-        posterior = plan.method.sampler.posterior(networks, plan.task, plan.training_data(), plan.seed)
-    posterior.wanted, posterior.notes = len(finished), (*notes, *posterior.notes)
-    posterior.summaries = summaries
-    posterior.origin = plan.describe()
-    return posterior

@@ -9,6 +9,7 @@ from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Summary
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.store.record import read_record
 from mixupmp.web.report import EvaluatedRun, Evaluation
 from mixupmp.web.report.evaluated_run import method_title
 from mixupmp.web.report.evaluation import most_telling
@@ -42,8 +43,8 @@ def made_up_run(
     evaluation = Evaluation("made-up", dataset.classes, probabilities, labels, shown, inputs, "the same rows")
     history = [{"member": 0, "epoch": e, "loss": 1 / e, "learning_rate": 0.1, "seconds": 0.1} for e in (1, 2, 3)]
     summaries = tuple(Summary(m, 3, 3, 0.1, 1.0, None, history) for m in range(members))
-    description = plan.describe()
-    return EvaluatedRun(title or method_title(description), description, evaluation, summaries)
+    record = read_record(plan.document())
+    return EvaluatedRun(title or method_title(plan.method), record, evaluation, summaries)
 
 
 def two_runs(rows: int = 300) -> list[EvaluatedRun]:

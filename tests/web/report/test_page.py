@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from mixupmp import Recipe, deep_ensemble, mc_dropout, mixup_ensemble, mixup_mp, plan_for
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.methods import Method
+from mixupmp.store.record import read_record
 from mixupmp.web.png import png
 from mixupmp.web.report import EvaluatedRun, Evaluation, ShiftPoint, render_report, write_report
 from mixupmp.web.report.recipe_text import snippet
@@ -71,7 +73,7 @@ def test_it_says_in_words_what_the_numbers_are() -> None:
     labels = torch.tensor([0] * 84 + [1] * 16)
     shown = torch.empty(0, dtype=torch.int64)
     evaluation = Evaluation("coins", ("heads", "tails"), members, labels, shown, torch.empty(0), "rows")
-    plain = EvaluatedRun("Toss", made_up_run().description, evaluation)
+    plain = EvaluatedRun("Toss", made_up_run().record, evaluation)
     page = render_report([plain])
     assert "When it says 90%, it is right 84% of the time" in page
     assert "is over-confident" in page
@@ -84,13 +86,13 @@ def test_the_snippet_makes_the_same_plan(method: Method) -> None:
     dataset = picture_dataset()
     recipe = Recipe(epochs=2, batch_size=16, schedule="steps", milestones=(1,), weight_decay=0.0)
     plan = plan_for(dataset, method, "cnn", recipe, seed=7)
-    text = snippet(plan.describe(), "made-up")
+    text = snippet(read_record(plan.document()), "made-up")
     assert text is not None
     made: dict[str, object] = {}
     code = text.replace('mixupmp.data.load("made-up")', "dataset").replace("mixupmp.data.load('made-up')", "dataset")
     exec(code.rpartition("\n")[0], {"dataset": dataset}, made)  # all but the fit itself
-    again = made["plan"].describe()  # type: ignore[attr-defined]
-    assert again == plan.describe()
+    again = made["plan"].document()  # type: ignore[attr-defined]
+    assert again == plan.document()
 
 
 def test_runs_of_one_name_are_told_apart() -> None:
@@ -107,7 +109,7 @@ def test_shift_curves_start_from_the_clean_test_set() -> None:
     shifted = Evaluation(
         old.dataset, old.classes, old.members, old.labels, old.shown, old.inputs, old.fingerprint, points
     )
-    page = render_report([EvaluatedRun(plain.title, plain.description, shifted)])
+    page = render_report([EvaluatedRun(plain.title, plain.record, shifted)])
     assert "NLL by severity" in page
     assert "At severity 2" in page
     assert 'id="shift"' not in render_report([plain])
@@ -116,19 +118,20 @@ def test_shift_curves_start_from_the_clean_test_set() -> None:
 def test_other_test_rows_are_not_paired() -> None:
     first, second = two_runs()
     other = Evaluation(**{**second.evaluation.__dict__, "fingerprint": "others"})
-    page = render_report([first, EvaluatedRun(second.title, second.description, other)])
+    page = render_report([first, EvaluatedRun(second.title, second.record, other)])
     assert "cannot be paired" in page
     assert "Difference from" not in page
 
 
 def test_a_missing_member_is_said() -> None:
     plain = made_up_run()
-    page = render_report([EvaluatedRun(plain.title, plain.description, plain.evaluation, members="3 of 4")])
+    page = render_report([EvaluatedRun(plain.title, plain.record, plain.evaluation, members="3 of 4")])
     assert "Only 3 of 4 networks are left" in page
 
 
 def test_a_posterior_with_no_story_can_be_reported() -> None:
-    bare = EvaluatedRun("Mine", {"method": {"name": "A posterior"}}, made_up_run().evaluation)
+    record = replace(made_up_run().record, recipe=None, rows=None, sha256=None, versions={})
+    bare = EvaluatedRun("Mine", record, made_up_run().evaluation)
     assert "Mine" in render_report([bare])
 
 
@@ -140,7 +143,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     odd = made_up_run()
     fewer = Evaluation(**{**odd.evaluation.__dict__, "classes": ("a", "b", "c")})
     with pytest.raises(BadData, match="different classes"):
-        render_report([odd, EvaluatedRun("x", odd.description, fewer)])
+        render_report([odd, EvaluatedRun("x", odd.record, fewer)])
 
 
 def test_ten_thousand_rows_make_a_small_page_soon(tmp_path: Path) -> None:
@@ -177,8 +180,7 @@ def test_every_chart_keeps_its_marks_inside() -> None:
 
 def test_runs_of_several_seeds_are_summed_up() -> None:
     runs = [made_up_run(seed=seed) for seed in (0, 1, 2)]
-    for seed, run in enumerate(runs):
-        run.description["seed"] = seed
+    runs = [replace(run, record=replace(run.record, seed=seed)) for seed, run in enumerate(runs)]
     page = render_report([*runs, made_up_run(mixup_mp(1.0))])
     assert "Deep ensemble, 3 seeds" in page
     assert "MixupMP r=1 α=2, 1" not in page

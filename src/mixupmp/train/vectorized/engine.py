@@ -27,7 +27,6 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Summary
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
-from mixupmp.train.factory import build_network
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
 from mixupmp.train.pool import NotPicklable
 from mixupmp.train.validation import PROBED_ROWS, outputs_constant, take_votes, validation_scores
@@ -212,7 +211,7 @@ def _seconds(plan: Plan, members: int) -> float:
     rows = len(plan.training_data().rows)
     steps = plan.recipe.epochs * ceil(rows / (plan.recipe.batch_size or rows))
     used = plan.recipe.epochs * rows * (1 if plan.method.predictive.ratio == 0 else 2)
-    weights = sum(parameter.numel() for parameter in build_network(plan, 0).parameters())
+    weights = sum(parameter.numel() for parameter in plan.template.parameters())
     return 6 * members * weights * used / 4e10 + steps * 3e-4
 
 

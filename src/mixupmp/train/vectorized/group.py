@@ -13,7 +13,6 @@ from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.kernels import uses_global_generator
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
-from mixupmp.train.factory import build_network
 from mixupmp.train.vectorized.feeds import Stacked, feed_for
 
 
@@ -64,7 +63,7 @@ class Group:
         self.plan, self.members = plan, members
         reason = unsuited(plan)
         check(reason is None, "engine", "vectorized", f"another engine for {reason}")
-        networks = [build_network(plan, member) for member in members]
+        networks = [plan.build(member) for member in members]
         if not vectorizable(networks[0], plan.task.input_shape):
             raise InvalidArgument(
                 "engine", "vectorized", "another engine for this network",

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
+from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
 from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_metrics, rejection_curve
 
@@ -55,8 +58,8 @@ class EvaluatedRun:
     ----------
     title
         Its name in the report.
-    description
-        The plan it was fitted by, as JSON.
+    record
+        What was written down of its fit.
     evaluation
         Its predictions.
     summaries
@@ -76,7 +79,7 @@ class EvaluatedRun:
     """
 
     title: str
-    description: Mapping[str, Any]
+    record: FitRecord
     evaluation: Evaluation
     summaries: tuple[Summary, ...] = ()
     members: str = ""
@@ -89,11 +92,10 @@ class EvaluatedRun:
     @property
     def color(self) -> str:
         """The name of the method's color. MixupMP with r=0 and r=infinity has that of the method it then is."""
-        method = self.description["method"]
-        name = COLORS.get(method.get("name", ""), "other")
-        ratio = (method.get("predictive") or {}).get("ratio")
-        if name == "mp" and ratio in (0, "inf"):
-            name = "de" if ratio == 0 else "me"
+        method = self.record.method
+        name = COLORS.get(method.name, "other")
+        if name == "mp" and method.predictive.ratio in (0, inf):
+            name = "de" if method.predictive.ratio == 0 else "me"
         if name == "de" and self.evaluation.members.shape[0] == 1:
             name = "nn"
         return name
@@ -116,39 +118,35 @@ class EvaluatedRun:
         return self.evaluation.fingerprint == other.evaluation.fingerprint
 
 
-def method_title(description: Mapping[str, Any]) -> str:
+def method_title(method: Method) -> str:
     """A method's name with its parameters: "MixupMP r=1 α=2"."""
-    method = description["method"]
-    name = method.get("name", "A posterior")
-    predictive = method.get("predictive") or {}
-    parts = [NAMES.get(name, name)]
-    base = predictive.get("base") or {}
-    if predictive and name in WITH_RATIO:
-        ratio = predictive["ratio"]
-        parts.append("r=∞" if ratio == "inf" else f"r={ratio:g}")
-    if isinstance(base, dict) and "alpha" in base:
-        parts.append(f"α={base['alpha']:g}")
+    ratio, alpha = method.predictive.ratio, getattr(method.predictive.base, "alpha", None)
+    parts = [NAMES.get(method.name, method.name)]
+    if method.name in WITH_RATIO:
+        parts.append("r=∞" if ratio == inf else f"r={ratio:g}")
+    if alpha is not None:
+        parts.append(f"α={alpha:g}")
     return " ".join(parts)
 
 
 def evaluated_run(plan: Plan, posterior: Posterior, evaluation: Evaluation, title: str | None = None) -> EvaluatedRun:
     """A fit that is in memory, for a report."""
-    description = plan.describe()
+    record = read_record(plan.document())
     members = f"{len(posterior.networks)} of {posterior.wanted}" if len(posterior.networks) != posterior.wanted else ""
-    title = title or method_title(description)
-    return EvaluatedRun(title, description, evaluation, tuple(posterior.summaries), members, posterior.notes)
+    title = title or method_title(plan.method)
+    return EvaluatedRun(title, record, evaluation, tuple(posterior.summaries), members, posterior.notes)
 
 
 def distinguished(runs: Sequence[EvaluatedRun]) -> list[EvaluatedRun]:
     """The runs with titles and line styles that are all different."""
     titles = Counter(run.title for run in runs)
-    seeds = Counter((run.title, run.description.get("seed")) for run in runs)
+    seeds = Counter((run.title, run.record.seed) for run in runs)
     colors: Counter[str] = Counter()
     renamed = []
     for number, run in enumerate(runs):
         title = run.title
         if titles[title] > 1:
-            seed = run.description.get("seed")
+            seed = run.record.seed
             title += f", seed {seed}" if seeds[title, seed] == 1 else f" ({number + 1})"
         dash = DASHES[colors[run.color] % len(DASHES)]
         colors[run.color] += 1

@@ -12,7 +12,10 @@ from typing import Any
 
 from mixupmp.core.errors import BadData, check
 from mixupmp.core.files import write_atomically
+from mixupmp.core.spec import encode
 from mixupmp.core.version import __version__
+from mixupmp.networks import Network
+from mixupmp.store.record import FitRecord
 from mixupmp.web.pages import render
 from mixupmp.web.report import figures, member_figures
 from mixupmp.web.report.chart import Figure
@@ -142,25 +145,24 @@ class Record:
 
 
 def _record(run: EvaluatedRun) -> Record:
-    description = run.description
-    network = description.get("network", "")
-    path = network.get("path", "") if isinstance(network, dict) else str(network)
+    record = run.record
+    network = record.network.path.rpartition(".")[2] if isinstance(record.network, Network) else str(record.network)
     seconds = sum(summary.seconds for summary in run.summaries)
     facts = {
         "Method": run.title,
         "Members": f"{run.evaluation.members.shape[0]}{f' ({run.members} networks)' if run.members else ''}",
-        "Network": path.rpartition(".")[2],
-        "Training": _training(description),
+        "Network": network,
+        "Training": _training(record),
         "Time": f"{seconds:,.1f} s, summed over members" if seconds else "",
-        "Seed": str(description.get("seed", "")),
-        "Data": f"{run.evaluation.dataset}, SHA-256 {description.get('data', {}).get('sha256', '–')[:16]}…",
-        "Versions": ", ".join(f"{name} {version}" for name, version in description.get("versions", {}).items()),
+        "Seed": str(record.seed),
+        "Data": f"{run.evaluation.dataset}, SHA-256 {(record.sha256 or '–')[:16]}…",
+        "Versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
         "Command": _command(run.config.get("command")),
         "Folder": run.source,
         "Notes": "; ".join(run.notes),
     }
-    code = snippet(dict(description), run.evaluation.dataset, run.config.get("settings")) or ""
-    full = json.dumps(dict(run.config) or {"plan": description}, indent=2)
+    code = snippet(record, run.evaluation.dataset, run.config.get("spec", {}).get("data")) or ""
+    full = json.dumps(dict(run.config) or encode(record), indent=2)
     return Record({name: fact for name, fact in facts.items() if fact}, code, full)
 
 
@@ -173,11 +175,11 @@ def _command(arguments: Any) -> str:
     return shlex.join(["mixupmp", *map(str, arguments[1:])])
 
 
-def _training(description: Any) -> str:
-    recipe, data = description.get("recipe"), description.get("data")
-    if not recipe or not data:
+def _training(record: FitRecord) -> str:
+    recipe = record.recipe
+    if recipe is None or record.rows is None:
         return ""
     return (
-        f"{data['rows']:,} rows, {recipe['epochs']} epochs, {recipe['optimizer']}, "
-        f"learning rate {recipe['learning_rate']:g} ({recipe['schedule']}), weight decay {recipe['weight_decay']:g}"
+        f"{record.rows:,} rows, {recipe.epochs} epochs, {recipe.optimizer}, "
+        f"learning rate {recipe.learning_rate:g} ({recipe.schedule}), weight decay {recipe.weight_decay:g}"
     )

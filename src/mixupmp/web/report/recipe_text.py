@@ -1,98 +1,97 @@
-"""How to repeat a run: its description as the Python that would make it again."""
+"""How to repeat a run: the Python that fits the same plan again."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from math import isinf
+from types import FunctionType
 
-from mixupmp.core.methods import method_names
+import mixupmp
+from mixupmp.core.methods import Method, arguments_of, method_names
 from mixupmp.core.recipe import Recipe
+from mixupmp.core.spec import Foreign, Json, decode
+from mixupmp.networks import Network
+from mixupmp.store.record import FitRecord
+from mixupmp.train.plans import DataSettings, is_path
 
 
-def snippet(description: dict[str, Any], dataset: str, settings: dict[str, Any] | None = None) -> str | None:
-    """Python that fits the same plan: same method, network, recipe and seed. None where a run does not tell them.
+def snippet(record: FitRecord, dataset: str, data: Mapping[str, Json] | None = None) -> str | None:
+    """Python that fits the same method, network, recipe and seed. None for networks that did not come from a fit.
 
-    `settings` are those of a run that the command line started, which say where its rows come from.
+    `data` is the spec's, of a run that the command line started: where its rows come from.
     """
-    if not description.keys() >= {"method", "recipe", "network", "data", "seed"}:
+    if record.recipe is None or record.rows is None:
         return None
+    source = decode(data, DataSettings, "data") if data else DataSettings(name=dataset)
     return "\n".join(
         (
             "import mixupmp",
             "import mixupmp.data",
-            *(["import mixupmp.train.planning"] if ((settings or {}).get("data") or {}).get("rows") else []),
+            *(["import mixupmp.networks"] if isinstance(record.network, Network) else []),
+            *(["import mixupmp.train.plans"] if source.rows else []),
             "",
-            *_data(description, dataset, (settings or {}).get("data") or {}),
-            f"method = {method_call(description['method'])}",
-            f"recipe = {recipe_call(description['recipe'])}",
-            f"network = {network_call(description['network'])}",
-            f"plan = mixupmp.plan_for(dataset, method, network, recipe, seed={description['seed']})",
+            *_data(source, record.rows),
+            f"method = {method_call(record.method)}",
+            f"recipe = {recipe_call(record.recipe)}",
+            f"network = {code_of(record.network)}",
+            f"plan = mixupmp.plan_for(dataset, method, network, recipe, seed={record.seed})",
             "posterior = mixupmp.fit(plan)",
         )
     )
 
 
-def _data(description: dict[str, Any], dataset: str, told: dict[str, Any]) -> list[str]:
-    """How the rows are come by."""
-    name, count = told.get("name", dataset), description["data"]["rows"]
-    given = {key: told[key] for key in ("label", "size") if told.get(key)}
-    if "/" in name or given:
-        given |= {"test_fraction": told.get("test_fraction", 0.2), "seed": told.get("seed", 0)}
-        words = "".join(f", {key}={value!r}" for key, value in given.items())
-        lines = [f"dataset = mixupmp.data.load_path({name!r}{words})"]
+def _data(source: DataSettings, count: int) -> list[str]:
+    given = {key: getattr(source, key) for key in ("label", "size") if getattr(source, key)}
+    if is_path(source.name) or given:
+        given |= {"test_fraction": source.test_fraction, "seed": source.seed}
+        arguments = "".join(f", {key}={value!r}" for key, value in given.items())
+        lines = [f"dataset = mixupmp.data.load_path({source.name!r}{arguments})"]
     else:
-        seed = f", seed={told['seed']}" if told.get("seed") else ""
-        lines = [f"dataset = mixupmp.data.load({name!r}{seed})  # {count} training rows"]
-    if told.get("rows"):
-        lines.append(
-            f"dataset = mixupmp.train.planning.fewer_rows(dataset, {told['rows']}, seed={told.get('seed', 0)})"
-        )
-    if told.get("validation"):
-        lines.append(f"# {told['validation']:g} of the rows were kept for validation")
+        seed = f", seed={source.seed}" if source.seed else ""
+        lines = [f"dataset = mixupmp.data.load({source.name!r}{seed})  # {count} training rows"]
+    if source.rows:
+        lines.append(f"dataset = mixupmp.train.plans.fewer_rows(dataset, {source.rows}, seed={source.seed})")
+    if source.validation:
+        lines.append(f"# {source.validation:g} of the rows were kept for validation")
     return lines
 
 
-def method_call(method: dict[str, Any]) -> str:
-    """A method's constructor with what it was given."""
-    constructor = method_names().get(method["name"])
-    if constructor is None:
-        return f"...  # a method of your own: {method['name']}"
-    predictive, sampler = method["predictive"], method["sampler"]
-    base, weights = predictive.get("base") or {}, predictive.get("weights") or {}
-    known = {**_parts(weights), **_parts(sampler), **_parts(base), "ratio": predictive["ratio"],
-             "dropout": method["dropout"], "validation_fraction": method["validation_fraction"]}  # fmt: skip
-    kernel = predictive.get("kernel")
-    given = [
-        f"{name}={_value(known[name])}"
-        for name, parameter in inspect.signature(constructor).parameters.items()
-        if name in known and (known[name] != parameter.default or name in ("ratio", "alpha", "members"))
-    ]
-    own = "" if str(kernel).endswith("identity") else f"  # kernel: {kernel}"
-    return f"mixupmp.{constructor.__name__}({', '.join(given)}){own}"
+def method_call(method: Method) -> str:
+    """The call of its constructor that makes this method; in full where none does."""
+    arguments = arguments_of(method)
+    if arguments is None:
+        return code_of(method)
+    constructor = method_names()[method.name]
+    defaults = {name: parameter.default for name, parameter in inspect.signature(constructor).parameters.items()}
+    return f"mixupmp.{constructor.__name__}({_arguments(arguments, defaults, ('ratio', 'alpha', 'members'))})"
 
 
-def recipe_call(recipe: dict[str, Any]) -> str:
+def recipe_call(recipe: Recipe) -> str:
     """The recipe, where it differs from the default one."""
-    given = []
-    for entry in fields(Recipe):
-        value = recipe.get(entry.name, entry.default)
-        default = list(entry.default) if isinstance(entry.default, tuple) else entry.default
-        if value != default or entry.name in ("epochs", "learning_rate"):
-            given.append(f"{entry.name}={_value(value)}")
-    return f"mixupmp.Recipe({', '.join(given)})"
+    return f"mixupmp.Recipe({_arguments(vars(recipe), vars(Recipe()), ('epochs', 'learning_rate'))})"
 
 
-def network_call(network: Any) -> str:
-    """A network by its import path and arguments; the user's own factory by its name."""
-    if isinstance(network, dict) and network.get("type") == "Network":
-        return f"mixupmp.networks.Network({network['path']!r}, {network['arguments']!r})"
-    return f"...  # your own: {network}"
+def code_of(value: object) -> str:
+    """The Python that makes this value."""
+    if isinstance(value, Foreign):
+        return f"...  # your own: {value}"
+    if isinstance(value, float) and isinf(value):
+        return f"float('{value}')"
+    if isinstance(value, tuple):
+        return f"({''.join(f'{code_of(item)}, ' for item in value)})"
+    if isinstance(value, FunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        name = type(value).__name__
+        path = f"mixupmp.{name}" if hasattr(mixupmp, name) else f"{type(value).__module__}.{name}"
+        defaults = {entry.name: entry.default for entry in fields(value)}
+        return f"{path}({_arguments(vars(value), defaults)})"
+    return repr(value)
 
 
-def _parts(value: Any) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key != "type"} if isinstance(value, dict) else {}
-
-
-def _value(value: Any) -> str:
-    return "float('inf')" if value == "inf" else repr(value)
+def _arguments(given: Mapping[str, object], defaults: Mapping[str, object], always: Sequence[str] = ()) -> str:
+    """The arguments of a call that are not the default, and those that are always shown."""
+    kept = {name: value for name, value in given.items() if name in always or value != defaults.get(name, MISSING)}
+    return ", ".join(f"{name}={code_of(value)}" for name, value in kept.items())

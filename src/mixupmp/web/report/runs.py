@@ -15,6 +15,7 @@ from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
 from mixupmp.store.lock import RunLocked
 from mixupmp.store.manifest import Sealed
+from mixupmp.store.record import read_record
 from mixupmp.web.report.evaluated_run import EvaluatedRun, evaluated_run, method_title
 from mixupmp.web.report.evaluation import Evaluation, evaluate, keep, kept
 from mixupmp.web.report.page import write_report
@@ -57,12 +58,12 @@ def read_run(
         # A run that is signed, on a read-only disk or in use by another report can be reported too, only not changed.
         with suppress(OSError, BadRun, RunLocked), RunFolder(folder).locked():
             keep(evaluation, sealed.path, hashes)
-    description = config["plan"]
+    record = read_record(config)
     survivors = len(summaries) - len(left_out(summaries))
     wanted = int(config.get("wanted", len(summaries)))
     return EvaluatedRun(
-        title or method_title(description),
-        description,
+        title or method_title(record.method),
+        record,
         evaluation,
         tuple(summaries),
         "" if survivors == wanted else f"{survivors} of {wanted}",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from mixupmp.core.spec import encode
 from mixupmp.metrics import Metric, Summary, best, difference, summarize
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.statistics import is_clear, paired_difference, shown_metrics
@@ -43,11 +44,11 @@ def seeds_table(runs: Sequence[EvaluatedRun]) -> Table | None:
     """Runs that differ in their seed alone, as one line each."""
     groups: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in runs:
-        plan = {key: value for key, value in run.description.items() if key in ("method", "network", "recipe")}
+        plan = encode([run.record.method, run.record.network, run.record.recipe])
         groups[json.dumps(plan, sort_keys=True)].append(run)
     rows = []
     for group in groups.values():
-        if len({run.description.get("seed") for run in group}) > 1:
+        if len({run.record.seed for run in group}) > 1:
             summaries = summarize([run.metrics.result for run in group])
             name = f"{group[0].title.partition(', seed')[0]}, {len(group)} seeds"
             rows.append([Cell(name), *(_value(metric, summaries[metric.name]) for metric in shown_metrics())])

@@ -1,0 +1,94 @@
+"""Estimators on disk: a posterior's folder, and in its config.json what the estimator adds to the posterior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mixupmp.core.errors import BadRun, UnknownName, check
+from mixupmp.core.methods import Method
+from mixupmp.core.recipe import Recipe
+from mixupmp.core.spec import Json, decode, encode, register
+from mixupmp.decide.search import Search
+from mixupmp.estimators.base import PosteriorEstimator
+from mixupmp.estimators.classifier import PosteriorClassifier
+from mixupmp.estimators.inputs import Layout
+from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
+from mixupmp.estimators.regressor import MixupMPRegressor
+from mixupmp.store.load import Metrics, NetworkClass, blaming, read_config, read_posterior, write_posterior
+from mixupmp.store.manifest import Sealed
+from mixupmp.store.record import read_record
+from mixupmp.store.tensors import read_tensors
+
+CLASSES: dict[str, type[PosteriorEstimator]] = {
+    cls.__name__: cls for cls in (PosteriorClassifier, MixupMPClassifier, DeepEnsembleClassifier, MixupMPRegressor)
+}
+_PARAMETERS: dict[str, Any] = {cls.__name__: cls for cls in (Recipe, Method, Search)}
+_TENSORS = "estimator.safetensors"
+for _class in (Search, Layout):
+    register(_class)
+
+
+def save_estimator(estimator: PosteriorEstimator, folder: Path, metrics: Metrics | None = None) -> None:
+    """Write a fitted estimator to a new folder, whole or not at all."""
+    name = type(estimator).__name__
+    check(CLASSES.get(name) is type(estimator), "estimator", estimator, f"one of {', '.join(CLASSES)}")
+    state, tensors = estimator._state()
+    simple = (type(None), bool, int, float, str, *_PARAMETERS.values())
+    parameters = {key: value for key, value in estimator.get_params(deep=False).items() if isinstance(value, simple)}
+    names = getattr(estimator, "feature_names_in_", None)
+    described = {
+        "class": name,
+        "parameters": encode(parameters),
+        "layout": encode(estimator.layout_),
+        "n_features_in": estimator.n_features_in_,
+        "feature_names_in": None if names is None else list(names),
+        "state": state,
+        "tensors": {key: [str(t.dtype).removeprefix("torch."), list(t.shape)] for key, t in tensors.items()},
+    }
+    files = {_TENSORS: tensors} if tensors else {}
+    write_posterior(estimator.posterior_, folder, metrics, {"estimator": described}, files)
+
+
+def load_estimator(folder: Path, network: NetworkClass | None = None) -> PosteriorEstimator:
+    """Read what `save_estimator` wrote. Everything is checked; no code is run."""
+    sealed = Sealed(folder)
+    config = read_config(sealed)
+    described = config.get("estimator")
+    if described is None:
+        raise BadRun(f"{folder} holds a posterior without an estimator: read it with mixupmp.load({str(folder)!r}).")
+    posterior = read_posterior(sealed, config, network)
+    with blaming(sealed.path / "config.json"):
+        name = described["class"]
+        if name not in CLASSES:
+            raise UnknownName("estimator", str(name), CLASSES)
+        form = {
+            key: torch.empty([int(n) for n in shape], dtype=_DTYPES[dtype], device="meta")
+            for key, (dtype, shape) in described["tensors"].items()
+        }
+        estimator = CLASSES[name](**{key: _parameter(value) for key, value in described["parameters"].items()})
+        estimator.posterior_ = posterior
+        estimator.layout_ = decode(described["layout"], Layout, "layout")
+        estimator.n_features_in_ = decode(described["n_features_in"], int, "n_features_in")
+        if described["feature_names_in"] is not None:
+            names = decode(described["feature_names_in"], tuple[str, ...], "feature_names_in")
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.method_, estimator.selection_ = read_record(config).method, None
+    tensors = read_tensors(sealed, _TENSORS, form) if form else {}
+    with blaming(sealed.path / "config.json"):
+        estimator._restore(described["state"], tensors)
+    sealed.check_rest()
+    return estimator
+
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+
+
+def _parameter(document: Json) -> Any:
+    if isinstance(document, dict):
+        kind = _PARAMETERS[document["type"]]
+        return decode(document, kind, keep_foreign=True)
+    return float(document) if document in ("inf", "-inf") else document
