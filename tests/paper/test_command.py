@@ -14,10 +14,10 @@ import time
 from mixupmp.core.methods import single_network
 from mixupmp.paper import Study, Wanted
 from mixupmp.paper.report import OnRows
-from mixupmp.paper.settings import digits
+from mixupmp.paper.settings import setting_named
 
 def run(study: Study) -> None:
-    setting = digits("FMNIST")
+    setting = setting_named("fmnist", "smoke")
     wanted = Wanted(setting.plan(single_network(), 0))
     study.train([wanted])
     study.write("found.json", study.evaluate([(wanted, OnRows(setting.test))])[0])

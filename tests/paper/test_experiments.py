@@ -142,19 +142,18 @@ def tiny(monkeypatch: pytest.MonkeyPatch, channels: int, side: int) -> None:
 
 @pytest.mark.parametrize("protocol", [TEXT, AUTHORS], ids=lambda protocol: protocol.name)
 @pytest.mark.parametrize(
-    ("make", "side", "channels", "weights"),
+    ("name", "side", "channels", "weights"),
     [
-        (settings.cifar10, 32, 3, 36_500_000),
-        (settings.fashion_mnist, 28, 1, 2_800_000),
-        (lambda scale: settings.fashion_mnist(scale, "cnn"), 28, 1, 44_426),
+        ("cifar10", 32, 3, 36_500_000),
+        ("fmnist", 28, 1, 2_800_000),
+        ("fmnist-cnn", 28, 1, 44_426),
     ],
-    ids=["cifar10", "fmnist", "fmnist-cnn"],
 )
 def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(
-    monkeypatch, make, side, channels, weights, protocol
+    monkeypatch, name, side, channels, weights, protocol
 ):
     tiny(monkeypatch, channels, side)
-    setting = make("paper").under(protocol)
+    setting = settings.setting_named(name, "paper").under(protocol)
     recipe = protocol.recipe(setting.recipe)
     assert (recipe.epochs, recipe.learning_rate, recipe.milestones) == (200, 0.1, (60, 120, 160))
     assert (recipe.momentum, recipe.nesterov, recipe.weight_decay) == (0.9, protocol is TEXT, 5e-4)

@@ -28,11 +28,11 @@ from mixupmp import (
 from mixupmp.paper import Wanted
 from mixupmp.paper.members import pieces_of
 from mixupmp.paper.report import OnRows
-from mixupmp.paper.settings import digits
+from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
 from mixupmp.train.run import fit
 
-SETTING = digits("FMNIST")
+SETTING = setting_named("fmnist", "smoke")
 SETTING = replace(SETTING, recipe=replace(SETTING.recipe, epochs=1))
 
 
@@ -161,9 +161,9 @@ from pathlib import Path
 from mixupmp import deep_ensemble
 from mixupmp.paper import Study, Wanted
 from mixupmp.paper.members import Cache
-from mixupmp.paper.settings import digits
+from mixupmp.paper.settings import setting_named
 if __name__ == "__main__":
-    setting = digits("FMNIST")
+    setting = setting_named("fmnist", "smoke")
     plan = setting.plan(deep_ensemble(4), 0)
     plan = replace(plan, recipe=replace(plan.recipe, epochs=int(sys.argv[2])))
     Study("interrupted", "smoke", Cache(Path(sys.argv[1])), Path(sys.argv[1]), 1, say=print).train([Wanted(plan)])
@@ -184,12 +184,12 @@ def test_an_interrupted_plan_goes_on_without_redoing_a_finished_member(tmp_path:
         process.communicate(timeout=60)
     finished = {path: path.stat().st_mtime_ns for path in cache.rglob("members/*.safetensors")}
     assert 1 <= len(finished) < 4
-    plan = digits("FMNIST").plan(deep_ensemble(4), 0)
+    plan = setting_named("fmnist", "smoke").plan(deep_ensemble(4), 0)
     wanted = Wanted(replace(plan, recipe=replace(plan.recipe, epochs=12)))
     one: Study = study()
     one.train([wanted])
     assert f"{len(finished)} cached" in one.said[0]  # type: ignore[attr-defined]
     assert finished.items() <= {p: p.stat().st_mtime_ns for p in cache.rglob("members/*.safetensors")}.items()
-    rows = digits("FMNIST").test.inputs[:20]
+    rows = setting_named("fmnist", "smoke").test.inputs[:20]
     theirs = fit(wanted.plan, engine="inline").member_probabilities(rows)
     assert torch.equal(one.cache.posterior(wanted).member_probabilities(rows), theirs)

@@ -19,7 +19,7 @@ from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.networks import CNN, MLP, Network, WideResNet, named
 from mixupmp.paper import AUTHORS, TEXT, Study, Wanted
 from mixupmp.paper.protocols import PermutedMixup, protocol_named
-from mixupmp.paper.settings import cifar10, digits, homogeneous
+from mixupmp.paper.settings import homogeneous, setting_named
 from mixupmp.train.member import MemberFit
 from mixupmp.train.plans import plan_for
 
@@ -116,7 +116,7 @@ def test_the_text_protocol_leaves_methods_and_networks_as_they_are():
 
 
 def test_kernels_scaling_and_the_bootstrap():
-    text, authors = (cifar10("paper").under(protocol) for protocol in (TEXT, AUTHORS))
+    text, authors = (setting_named("cifar10", "paper").under(protocol) for protocol in (TEXT, AUTHORS))
     assert isinstance(text.kernel.kernels[0], RandomResizedCrop)
     assert isinstance(authors.kernel.kernels[0], PadCrop)
     rows = Rows(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), torch.arange(4))
@@ -131,12 +131,12 @@ def test_kernels_scaling_and_the_bootstrap():
 def test_no_run_is_said_to_differ_in_nothing():
     for protocol in (TEXT, AUTHORS):
         assert protocol.differences
-    assert "bfloat16" in cifar10("paper").under(TEXT, precision="bfloat16").all_differences[-1]
+    assert "bfloat16" in setting_named("cifar10", "paper").under(TEXT, precision="bfloat16").all_differences[-1]
 
 
 def test_precision_and_devices_of_a_study(study):
     one: Study = replace(study("gpus"), devices=("cpu", "cpu:0"), precision="bfloat16")
-    setting = one.setting(replace(digits("FMNIST"), recipe=Recipe(epochs=1, batch_size=64)))
+    setting = one.setting(replace(setting_named("fmnist", "smoke"), recipe=Recipe(epochs=1, batch_size=64)))
     assert (setting.recipe.precision, setting.device) == ("bfloat16", "cpu")
     wanted = Wanted(setting.plan(mc_dropout(3), 0)), Wanted(setting.plan(mixup_mp(1.0, 2.0, 2), 0))
     pieces = [piece for each in wanted for piece in each.pieces]

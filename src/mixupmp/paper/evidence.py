@@ -158,7 +158,11 @@ class RunEvidence:
         """The mean uncertainty of a region of the 2-D example; its error is the jackknife's over members."""
         for one in self.read(experiment, "", "regions.json") or ():
             if one["panel"].startswith(panel) and "standard_error" in one[region]:
-                return Sample(one[region]["mean"], one[region]["standard_error"], one["networks"] - one["diverged"])
+                return Sample(
+                    one[region]["mean"],
+                    one[region]["standard_error"],
+                    one["networks"] - one["diverged"] - one.get("collapsed", 0),
+                )
         return None
 
     def _members(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Literal
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator
 
 from mixupmp.core.base_measures import Mixup, mix
 from mixupmp.core.batch import Batch
@@ -21,7 +20,8 @@ from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, Rando
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Standardize
-from mixupmp.networks import CNN, Network, ResNet18, WideResNet
+from mixupmp.networks import Network
+from mixupmp.paper.networks import AUTHORS_NETWORKS, LAST_NORM_MOMENTUM
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Protocol:
         if self.initialization == "torch":
             return network
         name = network.path.rpartition(".")[2]
-        found = {"CNN": "AuthorsCNN", "ResNet18": "AuthorsResNet18", "WideResNet": "AuthorsWideResNet"}.get(name)
-        return network if found is None else Network(f"{__name__}.{found}", network.arguments)
+        found = AUTHORS_NETWORKS.get(name)
+        return network if found is None else Network(f"{found.__module__}.{found.__name__}", network.arguments)
 
 
 @dataclass(frozen=True)
@@ -109,53 +109,6 @@ class PermutedMixup:
         share = plain.share(plain.draw(count, generator))
         device = seen.inputs.device
         return mix(seen, first.to(device), second.to(device), share.to(device))
-
-
-class AuthorsWideResNet(WideResNet):
-    """The Wide-ResNet with the authors' initialization, and momentum .9 in its last BatchNorm."""
-
-    def __init__(self, channels: int, outputs: int, depth: int = 28, widen: int = 10, dropout: float = 0.0) -> None:
-        super().__init__(channels, outputs, depth, widen, dropout)
-        self.norm.momentum = AUTHORS.last_norm_momentum
-        initialize_convolutions(self)
-
-
-class AuthorsResNet18(ResNet18):
-    """The ResNet18 with the initialization of the code that the authors took it from."""
-
-    def __init__(self, channels: int, outputs: int, width: int = 64, dropout: float = 0.0) -> None:
-        super().__init__(channels, outputs, width, dropout)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-
-class AuthorsCNN(CNN):
-    """The CNN with the authors' initialization, and dropout after each convolution as well."""
-
-    def __init__(
-        self, channels: int, size: tuple[int, int], outputs: int, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        super().__init__(channels, size, outputs, dropout, bias)
-        self.dropout_first, self.dropout_second = nn.Dropout(dropout), nn.Dropout(dropout)
-        initialize_convolutions(self)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.dropout_first(self.first(inputs))
-        return self.head(self.dropout_second(self.second(hidden)).flatten(1))
-
-    def layers(self) -> list[nn.Module]:
-        head = super().layers()[2:]
-        return [self.first, self.dropout_first, self.second, self.dropout_second, *head]
-
-
-def initialize_convolutions(network: nn.Module) -> None:
-    """Xavier uniform with gain sqrt(2) for the weights of convolutions, zero for their biases."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.xavier_uniform_(module.weight, gain=sqrt(2))
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 TEXT = Protocol(
@@ -180,7 +133,7 @@ AUTHORS = Protocol(
     pairs="permuted",
     nesterov=False,
     initialization="xavier",
-    last_norm_momentum=0.9,
+    last_norm_momentum=LAST_NORM_MOMENTUM,
     scaling={
         "cifar10": Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
         "cifar100": Standardize((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),

@@ -18,6 +18,7 @@ from mixupmp.paper.table import CALIBRATED, Cell, Table, TableLine, shown_metric
 
 Evaluated = list[tuple[Line, list[Evaluation]]]
 CALIBRATED_MEASURES = ("nll", "ece")
+LOST = ("diverged", "collapsed")  # members that a table counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +38,10 @@ class OnRows:
         return f"evaluate test {self.rows.fingerprint()}{held_out}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
-        members = posterior.member_probabilities(self.rows.inputs)
+        members = posterior.member_probabilities(self.rows.inputs).cpu()
         found = dict(evaluate(members, self.rows.labels))
         if self.calibration is not None:
-            held_out = posterior.member_probabilities(self.calibration.inputs)
+            held_out = posterior.member_probabilities(self.calibration.inputs).cpu()
             # Always the fitted one: a rule that sometimes leaves T at 1 would blur the comparison of methods.
             calibrate = fit_temperature(held_out, self.calibration.labels, standard_errors=None)
             after = evaluate(calibrate(members.mean(0)), self.rows.labels)
@@ -131,13 +132,13 @@ def table_of(
 def training_notes(evaluations: Sequence[Evaluation]) -> dict[str, str]:
     """What every table tells about the fits behind it; below 98% a line is not in the paper's regime."""
     reached = [e["training_accuracy"] for e in evaluations if e.get("training_accuracy") is not None]
-    diverged, networks = sum(e["diverged"] for e in evaluations), sum(e["networks"] for e in evaluations)
+    lost, networks = (sum(e.get(name, 0) for e in evaluations for name in names) for names in (LOST, ("networks",)))
     mean = sum(reached) / len(reached) if reached else None
     accuracy = "-" if mean is None else f"{100 * mean:.2f}"
     comparable = mean is not None and mean >= INTERPOLATES
     return {
         "train ACC (%)": accuracy if comparable else f"{accuracy}, not comparable",
-        "diverged": f"{diverged} of {networks}",
+        "diverged or collapsed": f"{lost} of {networks}",
         "runs": str(len(evaluations)),
     }
 

@@ -21,7 +21,7 @@ import torch
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import read_json, write_json
-from mixupmp.core.posterior import Posterior
+from mixupmp.core.posterior import Posterior, left_out
 from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
 from mixupmp.paper.estimate import Estimate, clock
@@ -200,13 +200,15 @@ def results_folder(results: Path, name: str, scale: str, part: str = "", protoco
 
 
 def training_of(cache: Cache, wanted: Wanted) -> Evaluation:
-    """How the fits ended: training accuracy over the members that stayed finite, and how many did not."""
+    """How the fits ended: training accuracy over the members of the posterior, and how many are not part of it."""
     summaries = [summary for summary, _ in cache.finished(wanted)]
-    finite = [s.training_accuracy for s in summaries if s.training_accuracy is not None]
+    out = left_out(summaries)
+    kept = [s.training_accuracy for s in summaries if s.member not in out and s.training_accuracy is not None]
     return {
         "seed": wanted.plan.seed,
-        "training_accuracy": sum(finite) / len(finite) if finite else None,
+        "training_accuracy": sum(kept) / len(kept) if kept else None,
         "diverged": sum(s.diverged_at is not None for s in summaries),
+        "collapsed": sum(s.collapsed for s in summaries),
         "networks": len(summaries),
         "seconds": sum(s.seconds for s in summaries),
     }

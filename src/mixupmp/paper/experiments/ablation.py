@@ -7,7 +7,7 @@ from math import inf
 from mixupmp.paper.figures import SEQUENCE, curve, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, ensemble_at, ensemble_label
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
-from mixupmp.paper.settings import Setting, image_setting
+from mixupmp.paper.settings import Setting, setting_named
 from mixupmp.paper.study import Study
 from mixupmp.paper.table import shown_metric
 from mixupmp.plots.style import styled
@@ -36,12 +36,12 @@ def lines(setting: Setting, dataset: str, scale: str) -> list[Line]:
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
-    setting = image_setting(dataset, scale)
+    setting = setting_named(dataset, scale)
     return setting, lines(setting, dataset, scale)
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(image_setting(dataset, study.scale))
+    setting = study.setting(setting_named(dataset, study.scale))
     wanted = lines(setting, dataset, study.scale)
     title = f"Ablation over r and alpha, {dataset}"
     evaluated = report_lines(study, setting, wanted, title, MEASURES, paper=("in_distribution", setting.name))

@@ -126,7 +126,7 @@ class Members:
         return f"margins of members {self.test.fingerprint()}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
-        each = [evaluate(member, self.test.labels) for member in posterior.member_probabilities(self.test.inputs)]
+        each = [evaluate(member, self.test.labels) for member in posterior.member_probabilities(self.test.inputs).cpu()]
         return {
             "margins": self.margins(posterior),
             "member_acc": [one["acc"] for one in each],
@@ -138,7 +138,7 @@ class Members:
     def margins(self, posterior: Posterior) -> list[float]:
         """min_i margin_i / ||theta||^L of each member, L its number of layers."""
         found = []
-        for network, logits in zip(posterior.networks, posterior.member_outputs(self.train.inputs), strict=True):
+        for network, logits in zip(posterior.networks, posterior.member_outputs(self.train.inputs).cpu(), strict=True):
             layers = sum(isinstance(module, nn.Linear | nn.Conv2d) for module in network.modules())
             found.append(normalized_margin(logits, self.train.labels, network.parameters(), layers))
         return found

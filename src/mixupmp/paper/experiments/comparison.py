@@ -5,7 +5,7 @@ from __future__ import annotations
 from mixupmp.paper.figures import color_of, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
-from mixupmp.paper.settings import Setting, image_setting
+from mixupmp.paper.settings import Setting, setting_named
 from mixupmp.paper.study import Study
 from mixupmp.plots.style import METHOD_COLORS, styled
 
@@ -16,12 +16,12 @@ MEASURES = ("acc", "nll", "ece", "oe", "ue", "nll_calibrated", "ece_calibrated")
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
     """The paper's lines: at alpha = 2 as in its main table, at all four at paper scale as in its appendix."""
-    setting = image_setting(dataset, scale)
+    setting = setting_named(dataset, scale)
     return setting, comparison_lines(setting, ALPHAS if scale == "paper" else (2.0,))
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(image_setting(dataset, study.scale))
+    setting = study.setting(setting_named(dataset, study.scale))
     lines = comparison_lines(setting, ALPHAS if study.scale == "paper" else (2.0,))
     caption = (
         "Two single models of each repeat. Bold: best in its group, within two standard errors; star: best of all. "

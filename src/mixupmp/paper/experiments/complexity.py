@@ -26,7 +26,7 @@ from mixupmp.core.methods import (
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import pinned_threads
 from mixupmp.paper.figures import REFERENCE, panels, save
-from mixupmp.paper.settings import fashion_mnist
+from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
 from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import OTHER_COLOR, styled
@@ -67,7 +67,7 @@ class Cost:
 
 def run(study: Study) -> None:
     started = time.time()
-    setting = study.setting(fashion_mnist(study.scale, "cnn"))
+    setting = study.setting(setting_named("fmnist-cnn", study.scale))
     plans = {name: setting.plan(method, 0) for name, method in methods().items()}
     rounds = ROUNDS[study.scale]
     study.say(f"complexity ({study.scale}): {len(plans)} methods, {rounds} rounds of steps each.")

@@ -23,7 +23,7 @@ from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.metrics import evaluate
 from mixupmp.paper.lines import comparison_lines
 from mixupmp.paper.report import report_lines
-from mixupmp.paper.settings import Setting, image_setting
+from mixupmp.paper.settings import Setting, setting_named
 from mixupmp.paper.study import Evaluation, Study
 
 TITLE = "does it doubt where people doubt? Fashion-MNIST-H and CIFAR-10H"
@@ -47,7 +47,7 @@ class AgainstPeople:
         return f"people {self.rows.fingerprint()} {people} {held_out}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
-        pooled = posterior.probabilities(self.rows.inputs)
+        pooled = posterior.probabilities(self.rows.inputs).cpu()
         usual = evaluate(pooled, self.rows.labels)
         found = {
             "acc": usual["acc"],
@@ -56,7 +56,7 @@ class AgainstPeople:
             "entropy_rank": float(spearmanr(entropy(self.people), entropy(pooled)).statistic),
         }
         if self.calibration is not None:
-            held_out = posterior.probabilities(self.calibration.inputs)
+            held_out = posterior.probabilities(self.calibration.inputs).cpu()
             calibrated = fit_temperature(held_out, self.calibration.labels, standard_errors=None)(pooled)
             found["human_cross_entropy_calibrated"] = cross_entropy(self.people, calibrated)
         return found
@@ -88,7 +88,7 @@ def human_shares(dataset: str, setting: Setting, scale: str) -> Tensor:
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(image_setting(dataset, study.scale))
+    setting = study.setting(setting_named(dataset, study.scale))
     people = human_shares(dataset, setting, study.scale)
     report_lines(
         study,

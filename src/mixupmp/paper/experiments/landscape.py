@@ -19,7 +19,7 @@ from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
 from mixupmp.metrics import gini
 from mixupmp.paper.figures import panels, save
 from mixupmp.paper.members import Wanted
-from mixupmp.paper.settings import clusters
+from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Evaluation, Study, training_of
 from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import styled
@@ -46,7 +46,7 @@ class Panel:
 def draw_landscapes(study: Study, title: str, panels_of: Callable[[int], list[Panel]]) -> None:
     """Train every panel's posterior, draw the figure and write what it shows as numbers."""
     started = time.time()
-    setting = study.setting(clusters(study.scale))
+    setting = study.setting(setting_named("clusters", study.scale))
     shown = panels_of(setting.members)
     wanted = [Wanted(setting.plan(panel.method, 0)) for panel in shown]
     study.train(wanted)
@@ -149,12 +149,13 @@ def _finish(figure: Figure, axes: list[list[Axes]], points: PathCollection, shad
 def _write_numbers(study: Study, title: str, numbers: list[Evaluation], caption: str) -> None:
     """The landscape's means by region, as a table and for the ledger."""
     study.write("regions.json", numbers)
-    headings = ["panel", *REGIONS, "train ACC (%)", "diverged"]
+    headings = ["panel", *REGIONS, "train ACC (%)", "diverged or collapsed"]
     rows = []
     for one in numbers:
         errors = [f" ({one[name]['standard_error']:.3f})" if "standard_error" in one[name] else "" for name in REGIONS]
         cells = [f"{one[name]['mean']:.3f}{error}" for name, error in zip(REGIONS, errors, strict=True)]
-        ended = [f"{100 * (one['training_accuracy'] or 0):.2f}", f"{one['diverged']} of {one['networks']}"]
+        lost = one["diverged"] + one["collapsed"]
+        ended = [f"{100 * (one['training_accuracy'] or 0):.2f}", f"{lost} of {one['networks']}"]
         rows.append([one["panel"], *cells, *ended])
     text = f"## {title}\n\n{markdown_table(headings, rows)}\n\n{caption}\n"
     study.write("regions.md", text)

@@ -20,7 +20,7 @@ from mixupmp.metrics import detection, gini, mutual_information, predictive_entr
 from mixupmp.paper.figures import color_of, panels, save
 from mixupmp.paper.lines import comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, table_of, write_table
-from mixupmp.paper.settings import Setting, fashion_mnist, subset_indices
+from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.plots.style import styled
 
@@ -49,10 +49,10 @@ class Foreign:
         return f"foreign {self.inside.fingerprint()} {','.join(self.outside)}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
-        familiar = posterior.member_probabilities(self.inside.inputs)
+        familiar = posterior.member_probabilities(self.inside.inputs).cpu()
         found = {}
         for name, inputs in self.outside.items():
-            members = posterior.member_probabilities(inputs)
+            members = posterior.member_probabilities(inputs).cpu()
             for kind, uncertainty in UNCERTAINTIES.items():
                 found[f"{name}: {kind}"] = asdict(detection(uncertainty(familiar), uncertainty(members)))
         correct = familiar.mean(0).argmax(1) == self.inside.labels
@@ -78,7 +78,7 @@ def foreign_inputs(setting: Setting, scale: str) -> dict[str, Tensor]:
 
 
 def run(study: Study) -> None:
-    setting = study.setting(fashion_mnist(study.scale, "cnn"))
+    setting = study.setting(setting_named("fmnist-cnn", study.scale))
     inside = setting.full.test.take(subset_indices(setting.full.test, ROWS))
     outside = foreign_inputs(setting, study.scale)
     evaluator = Foreign(inside, outside)

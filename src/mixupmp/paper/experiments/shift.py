@@ -12,7 +12,7 @@ from mixupmp.metrics import Scores, evaluate
 from mixupmp.paper.figures import color_of, curve, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
-from mixupmp.paper.settings import Setting, image_setting, subset_indices
+from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.paper.table import shown_metric
 from mixupmp.plots.style import styled
@@ -32,12 +32,12 @@ def lines(setting: Setting, scale: str) -> list[Line]:
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
-    setting = image_setting(dataset, scale)
+    setting = setting_named(dataset, scale)
     return setting, lines(setting, scale)
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(image_setting(dataset, study.scale))
+    setting = study.setting(setting_named(dataset, study.scale))
     count = TEST_ROWS.get((study.scale, dataset))
     test = replace(setting.full, test=setting.full.test.take(subset_indices(setting.full.test, count)))
     chosen = SMOKE_CORRUPTIONS if study.scale == "smoke" else CORRUPTIONS
@@ -86,7 +86,7 @@ class Shifted:
         """The measures of all these rows together, and the ECE of each by itself."""
         scores, each = Scores(len(self.dataset.classes)), []
         for rows in many:
-            members = posterior.member_probabilities(rows.inputs)
+            members = posterior.member_probabilities(rows.inputs).cpu()
             scores.update(members, rows.labels)
             each.append(float(evaluate(members, rows.labels)["ece"] or 0.0))
         found = scores.result().to_dict()
