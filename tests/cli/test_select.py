@@ -28,6 +28,15 @@ def test_the_curve_and_the_refit(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert load(tmp_path / "run").members == 2
 
 
+@pytest.mark.parametrize("method", ["deep-ensemble", "mc-dropout", "bayesian-bootstrap"])
+def test_any_method_can_be_refitted(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "method.toml").write_text(f'[method]\nname = "{method}"\n')
+    words = ("--config", str(tmp_path / "method.toml"), "--out", str(tmp_path / "run"))
+    assert run(*QUICK, "--json", *words) == 0, capsys.readouterr().err
+    assert load(tmp_path / "run").members == 2
+    assert run("fit", "--resume", str(tmp_path / "run")) == 0, capsys.readouterr().err
+
+
 def test_the_table_marks_what_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*QUICK, "--folds", "2", "--full") == 0
     shown = capsys.readouterr().out

@@ -146,7 +146,7 @@ def test_odd_evaluations_are_refused(folder: Path, line: str) -> None:
         resume(folder)
 
 
-@pytest.mark.parametrize("key", ["plan", "settings", "machine"])
+@pytest.mark.parametrize("key", ["spec", "fingerprints", "versions", "machine"])
 def test_parts_of_the_configuration_must_be_objects(folder: Path, key: str) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: [1]}))

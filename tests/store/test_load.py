@@ -348,6 +348,11 @@ def test_odd_json_is_refused(folder: Path, content: str) -> None:
     refused(folder, r"config\.json (is damaged|names no format)")
 
 
+def test_a_run_of_the_first_version_is_refused_by_its_name(folder: Path) -> None:
+    edit_config(folder, lambda config: config.update(format=1))
+    refused(folder, r"written by mixupmp 0\.1\.0 \(format 1\).*Fit it again")
+
+
 def test_a_newer_format_says_upgrade(folder: Path) -> None:
     edit_config(folder, lambda config: config.update(format=99))
     refused(folder, "format 99.*upgrade mixupmp")

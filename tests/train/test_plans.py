@@ -1,13 +1,26 @@
-"""The recipes that are taken where none is given."""
+"""From settings and data to a plan: default recipes, one plan from Python and the command line, nothing done twice."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 from sklearn.datasets import load_iris
 
+from mixupmp import Dataset, Recipe, Rows, load, mixup_mp, plan_for
+from mixupmp.cli import main
 from mixupmp.core.errors import MixupMPError
-from mixupmp.estimators import DeepEnsembleClassifier
+from mixupmp.data import load_path
+from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier
+from mixupmp.networks import MLP
+from mixupmp.train.loggers import logging_to
 from mixupmp.train.plans import FEWEST_EPOCHS, IMAGE_STEPS, TABLE_STEPS, recipe_for
+from mixupmp.train.run import Engine, fit
 
 
 @pytest.mark.parametrize("rows", [10, 127, 128, 129, 1000])
@@ -31,3 +44,49 @@ def test_large_data_get_epochs_enough_and_an_answer_given_is_kept() -> None:
 def test_the_default_classifier_learns_a_table() -> None:
     X, y = load_iris(return_X_y=True)
     assert DeepEnsembleClassifier(2, random_state=0).fit(X[::2], y[::2]).score(X, y) > 0.9
+
+
+def test_one_table_gives_the_same_weights_from_python_and_from_the_command_line(tmp_path: Path) -> None:
+    features, labels = load_iris(return_X_y=True)
+    lines = ["a,b,c,d,kind", *(",".join([*map(str, x), f"class {k}"]) for x, k in zip(features, labels, strict=True))]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    with pytest.raises(SystemExit) as left:
+        main(["fit", "--data", str(tmp_path / "table.csv"), "--out", str(tmp_path / "run"), "--seed", "3", "--json"])
+    assert not left.value.code
+    rows = load_path(tmp_path / "table.csv").train
+    model = MixupMPClassifier(ratio=1.0, alpha=2.0, random_state=3).fit(rows.inputs.numpy(), rows.labels.numpy())
+    ours, theirs = model.posterior_.networks, load(tmp_path / "run").networks
+    assert len(ours) == len(theirs) == 4
+    for one, other in zip(ours, theirs, strict=True):
+        weights = other.state_dict()
+        assert all(torch.equal(value, weights[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorized"])
+def test_rows_are_hashed_once_and_a_network_is_built_once_for_each_member(
+    table: Dataset, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(cls: type, name: str) -> None:
+        original = getattr(cls, name)
+
+        @wraps(original)
+        def counted(*arguments: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(cls, name, counted)
+
+    for cls, name in ((MLP, "__init__"), (Rows, "_hash"), (Rows, "checked")):
+        count(cls, name)
+    plan = replace(plan_for(table, mixup_mp(), "mlp", Recipe(epochs=1)), seed=2)
+    fit(plan, engine=engine, run=tmp_path / "run", progress=logging_to(None, plan))
+    assert counts == {"_hash": 1, "checked": 1, "__init__": 4 + 1}  # one of the plan that was replaced
+
+
+def test_rows_that_change_in_place_are_hashed_again(table: Dataset) -> None:
+    rows = Rows(table.train.inputs.clone(), table.train.labels)
+    before = rows.fingerprint()
+    rows.inputs.add_(1)
+    assert rows.fingerprint() != before

@@ -149,7 +149,7 @@ class Plan:
 
     def build(self, member: int) -> nn.Module:
         """This member's network: random weights that depend on (seed, member) alone, or those of `initial`."""
-        if member == 0 and "template" in self.__dict__ and (copied := _copy(self.template)) is not None:
+        if member == 0 and (copied := _copy(self.template)) is not None:
             return copied
         return self._new_network(member)
 

@@ -220,11 +220,16 @@ def checked_config(config: Any, folder: Path) -> dict[str, Any]:
     version = config.get("format") if isinstance(config, dict) else None
     if not isinstance(version, int):
         raise BadRun(f"{path} names no format: this is not a run folder of mixupmp.")
+    if version == 1:
+        raise BadRun(
+            f"{folder} was written by mixupmp 0.1.0 (format 1), which this version does not read. Fit it again, or use "
+            "it with the version that wrote it: pip install mixupmp==0.1.0."
+        )
     if version > FORMAT:
         raise BadRun(f"{folder} has format {version}, this version reads up to {FORMAT}: upgrade mixupmp.")
-    for key in ("plan", "settings", "machine"):
-        if key in config and not isinstance(config[key], dict):
-            raise BadRun(f"{path} is damaged: {key!r} must be an object, got a {type(config[key]).__name__}.")
+    for key in ("spec", "fingerprints", "versions", "machine"):
+        if not isinstance(config.get(key, None if key == "spec" else {}), dict):
+            raise BadRun(f"{path} is damaged: {key!r} must be an object, got a {type(config.get(key)).__name__}.")
     return dict(config)
 
 
