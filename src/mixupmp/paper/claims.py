@@ -170,33 +170,33 @@ def _at(level: int | None) -> str:
 def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = None) -> Verdict:
     """The verdict over all datasets for which there is evidence, with that of each."""
     by_dataset: dict[str, list[tuple[Case, Effect]]] = {}
-    asked = 0
+    total = 0
     for dataset in claim.datasets if datasets is None else datasets:
         cases, found = _effects(claim, evidence, dataset)
-        asked += cases
+        total += cases
         if found:
             by_dataset[dataset] = found
     everything = [pair for found in by_dataset.values() for pair in found]
     each = {dataset: decide(found, claim.quantifier, evidence.by_sign) for dataset, found in by_dataset.items()}
     whole = decide(everything, claim.quantifier, evidence.by_sign)
-    return Verdict(whole.verdict, asked, whole.holding, whole.failing, whole.deciding, whole.by_sign, each)
+    return Verdict(whole.verdict, total, whole.holding, whole.failing, whole.deciding, whole.by_sign, each)
 
 
 def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[int, list[tuple[Case, Effect]]]:
     """How many cases there are on a dataset, and the effects of those that were run."""
-    found, asked = [], 0
+    found, total = [], 0
     for part in claim.parts:
         cases = list(cases_of(part))
         terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases]
         present = [(case, samples) for case, samples in terms if samples is not None]
         if claim.quantifier == "tends":
-            asked += 1
+            total += 1
             if present:
                 mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
                 what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
                 found.append((present[0][0], combine(mean, what)))
             continue
-        asked += len(cases)
+        total += len(cases)
         for case, samples in present:
             if part.threshold is not None:
                 # All runs must reach it: a mean above it with some below is no such thing.
@@ -205,7 +205,7 @@ def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[int, list[
             else:
                 effect = combine(samples, case.what)
             found.append((case, effect))
-    return asked, found
+    return total, found
 
 
 def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> list[Term] | None:

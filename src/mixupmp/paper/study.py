@@ -235,7 +235,7 @@ def _networks(pieces: Sequence[Piece]) -> int:
 
 @contextmanager
 def _terminated_as_stopped() -> Iterator[None]:
-    """SIGTERM as an error, so that workers are told to write their checkpoints before we go."""
+    """SIGTERM as an error, so that workers write their checkpoints before this process ends."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(STOPPED)
