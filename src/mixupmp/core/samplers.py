@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +84,8 @@ class Laplace:
     structure
         Of the Hessian: Kronecker factors for each layer, the full matrix, or its diagonal.
     """
+
+    requires: ClassVar[str] = "laplace"  # the module of laplace-torch
 
     members: int = 20
     subset: Literal["last_layer", "all"] = "last_layer"

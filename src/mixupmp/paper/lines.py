@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import inf, isinf
 
 from mixupmp.core.methods import (
@@ -41,6 +42,12 @@ class Line:
     method: Method
     runs: tuple[int, ...] | None = None
     repeats: int | None = None
+
+    @property
+    def missing_package(self) -> str | None:
+        """A package that the line needs and that is not installed."""
+        needed: str | None = getattr(self.method.sampler, "requires", None)
+        return None if needed is None or find_spec(needed) is not None else needed
 
     def wanted(self, setting: Setting) -> list[Wanted]:
         """The posteriors of all runs: by run, then by seed."""

@@ -62,7 +62,10 @@ def run_lines(
     evaluator: Callable[[int], Evaluator],
 ) -> tuple[Evaluated, list[str]]:
     """Train and evaluate: each line with its finished repeats, and the labels of lines that lack some."""
-    wanted = [(line, line.wanted(setting)) for line in lines]
+    absent = [
+        f"{line.label} (the package {line.missing_package} is not installed)" for line in lines if line.missing_package
+    ]
+    wanted = [(line, line.wanted(setting)) for line in lines if line.missing_package is None]
     # Repeat by repeat, so that an interrupted plan has whole tables to show.
     study.train(sorted((one for _, many in wanted for one in many), key=lambda one: one.plan.seed))
     ready = [(line, [one for one in many if study.available(one)], len(many)) for line, many in wanted]
@@ -71,7 +74,7 @@ def run_lines(
     results = iter(found)
     evaluated = [(line, [next(results) for _ in many]) for line, many, _ in ready if many]
     missing = [f"{line.label} ({len(many)} of {all_} runs)" for line, many, all_ in ready if len(many) < all_]
-    return evaluated, missing
+    return evaluated, absent + missing
 
 
 def report_lines(
