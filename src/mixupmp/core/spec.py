@@ -319,7 +319,7 @@ def _unknown_argument(
 
 def _hints(function: Callable[..., object]) -> dict[str, Any]:
     target = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    return {name: kind for name, kind in get_type_hints(target).items() if name != "return"}
+    return {**dict.fromkeys(inspect.signature(function).parameters, Any), **get_type_hints(target)}
 
 
 # What is not this package's own: an identification that is the same in every process.
