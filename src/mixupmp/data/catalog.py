@@ -1,6 +1,6 @@
 """The catalog of datasets: those that load by name.
 
-To add one, write its reader ``(root, download, seed) -> Dataset`` in a file of its own and one line of `DATASETS`. Then
+To add one, write its reader ``(root, download, seed) -> Dataset`` in a file of its own and one line of `_LISTED`. Then
 `load`, ``--data`` on the command line and its help know it.
 """
 

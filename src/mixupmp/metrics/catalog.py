@@ -1,6 +1,6 @@
 """The catalog of metrics: every table, option, help text, report and claim reads what a metric is from here.
 
-To add a metric, write its function (in a file of its own, or here) and one line of `METRICS`. A metric with `per_row`
+To add a metric, write its function (in a file of its own, or here) and one line of `_LISTED`. A metric with `per_row`
 or `binned` is then evaluated wherever predictions of a classifier are, streamed and in any table or report; one with
 neither is computed elsewhere (detection, regression, training) and listed so that it is shown in one way.
 """
