@@ -51,7 +51,7 @@ def test_a_copy_has_the_published_layout_and_is_found(empty_root, channels):
     assert find_corrupted("digits", empty_root) == folder
 
 
-def test_two_processes_write_the_same_bytes(tmp_path):
+def test_two_threads_write_the_same_bytes(tmp_path):
     dataset = small()
     one, two = write_corrupted(dataset, tmp_path / "one"), write_corrupted(dataset, tmp_path / "two", workers=2)
     for path in one.iterdir():

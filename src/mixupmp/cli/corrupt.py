@@ -24,7 +24,7 @@ def command(
     data_root: DataRoot = None,
     size: Annotated[int | None, typer.Option(help="Resize the images of a folder to this side.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random corruptions.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes. \\[as many as there are cores]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads. \\[as many as there are cores]")] = None,
     as_json: Json = False,
 ) -> None:
     """Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.

@@ -6,11 +6,10 @@ labels.npy.
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
-import multiprocessing
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor
 from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
 from mixupmp.core.files import replacing
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.threads import pinned_threads
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.download import Remote
@@ -139,7 +139,7 @@ def write_corrupted(
     Parameters
     ----------
     workers
-        Processes, of one thread each.
+        Threads, each for one corruption at a time.
     written
         Called with the name of each corruption whose file is there.
     """
@@ -162,7 +162,7 @@ def write_corrupted(
             _write(images, folder, name, seed)
             done(name)
     else:
-        _write_in_processes(images, folder, names, seed, workers, done)
+        _write_in_threads(images, folder, names, seed, workers, done)
     return folder
 
 
@@ -236,28 +236,16 @@ def _write(images: Tensor, folder: Path, name: str, seed: int) -> None:
     _save(folder / f"{name}.npy", shape, np.dtype(np.uint8), blocks)
 
 
-_images: Tensor  # in a worker process: sent once, not with each name
-
-
-def _start_worker(images: NDArray[Any]) -> None:
-    global _images
-    torch.set_num_threads(1)  # two threads each would fight over the cores
-    _images = torch.from_numpy(images)
-
-
-def _work(folder: Path, name: str, seed: int) -> str:
-    _write(_images, folder, name, seed)
-    return name
-
-
-def _write_in_processes(
+def _write_in_threads(
     images: Tensor, folder: Path, names: list[str], seed: int, workers: int, done: Callable[[str], None]
 ) -> None:
-    context = multiprocessing.get_context("spawn")  # a fork of a threaded torch may hang
-    with concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker, (images.numpy(),)) as pool:
+    """Write these files in threads: torch releases Python's lock, and no process has to be started or given images."""
+    with pinned_threads(1), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
-            for future in concurrent.futures.as_completed([pool.submit(_work, folder, name, seed) for name in names]):
-                done(future.result())
+            started = {pool.submit(_write, images, folder, name, seed): name for name in names}
+            for future in as_completed(started):
+                future.result()
+                done(started[future])
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
