@@ -374,6 +374,7 @@ def test_a_newer_format_says_upgrade(folder: Path) -> None:
         (("task",), None),
         (("method", "sampler", "type"), "Guess"),
         (("method", "sampler", "members"), 10**12),
+        (("method", "sampler", "members"), 100_000),
         (("method", "sampler", "members"), "4"),
         (("method",), {}),
     ],

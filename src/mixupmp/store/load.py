@@ -39,7 +39,7 @@ from mixupmp.store.manifest import Sealed
 from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
-MEMBERS_LIMIT = 100_000
+MEMBERS_LIMIT = 10_000  # predictions of more, from one small file, would keep a server busy for hours
 _SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble]] = {
     EnsemblePosterior: Ensemble,
     DropoutPosterior: DropoutMasks,
