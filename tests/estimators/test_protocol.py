@@ -14,7 +14,7 @@ RECIPE = Recipe(epochs=30, batch_size=64, optimizer="adamw", learning_rate=5e-2,
 
 
 class Small:
-    """A factory whose name is the same in every process: tests are dealt to several by their names."""
+    """A factory whose name is the same in every process: tests are distributed to several by their names."""
 
     def __call__(self, shape: tuple[int, ...], outputs: int) -> MLP:
         return MLP(shape[0], outputs, hidden=(16,))

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -160,6 +161,18 @@ def test_a_checkpoint_with_the_right_name_and_wrong_content_is_skipped(folder: P
         RunFolder(folder).files.write(f"checkpoints/001/{name}", content)
     assert RunFolder(folder).checkpoints(1).read() is None
     resume(folder)
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorized"])
+@pytest.mark.parametrize("content", [{}, {"fit": "{}"}, {"fit": "[1"}])
+def test_a_run_with_a_checkpoint_of_something_else_is_not_resumed(
+    tmp_path: Path, engine: Any, content: dict[str, str]
+) -> None:
+    run = tmp_path / "run"
+    fit(small_plan(), engine=engine, run=run, members=[0])
+    RunFolder(run).checkpoints(1).write(2, {"a": torch.zeros(2)}, content)
+    with pytest.raises(BadRun, match="checkpoints/001 holds a checkpoint of something else"):
+        fit(small_plan(), engine=engine, run=run, resume=True)
 
 
 def test_a_whole_checkpoint_of_something_else_is_named(folder: Path) -> None:

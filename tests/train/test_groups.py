@@ -26,7 +26,7 @@ from mixupmp.train.processes import store_plan
 from mixupmp.train.progress import Callback
 from mixupmp.train.run import FitInterrupted, RunFolder, fit
 from mixupmp.train.vectorized import engine as vectorized
-from mixupmp.train.vectorized.engine import VectorizedFit, dealt
+from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 RECIPE = Recipe(epochs=300, batch_size=None, learning_rate=0.05)
 
@@ -87,9 +87,9 @@ def interrupted(plan: Plan, folder: Path, member: int, step: int) -> None:
         )
 
 
-def test_members_are_dealt_evenly() -> None:
-    assert dealt((0, 1, 2, 3, 4), 2) == [(0, 2, 4), (1, 3)]
-    assert dealt((3, 5), 4) == [(3,), (5,)]
+def test_members_are_split_evenly() -> None:
+    assert split_members((0, 1, 2, 3, 4), 2) == [(0, 2, 4), (1, 3)]
+    assert split_members((3, 5), 4) == [(3,), (5,)]
 
 
 def test_a_finished_member_keeps_its_place(plan: Plan, whole: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,7 +185,14 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays_whole(
     assert runs.hashes(tmp_path / "run") == undisturbed["cnn"]
 
 
-def test_a_place_that_cannot_be_written_is_told_before_training(tmp_path: Path) -> None:
+def test_a_full_temporary_folder_is_named(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (small_disk / "ballast").write_bytes(bytes(425_000))
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    with pytest.raises(BadRun, match=rf"{small_disk}.*could not be written for the worker processes.*set TMPDIR"):
+        fit(runs.plan("cnn"), engine="processes")
+
+
+def test_a_place_that_cannot_be_written_is_reported_before_training(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     with pytest.raises(BadRun, match="cannot be written to"):

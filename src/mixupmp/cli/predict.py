@@ -91,8 +91,11 @@ def _lines(predicted: Predicted, out: Path | None) -> list[Any]:
     for record in predicted.records(SHOWN):
         top = max(record["probabilities"].values())
         table.add_row(
-            str(record["row"]), Text(record["predicted"]), f"{top:.3f}", f"{record['entropy']:.3f}",
+            str(record["row"]),
+            Text(record["predicted"]),
+            f"{top:.3f}",
+            f"{record['entropy']:.3f}",
             f"{record['mutual_information']:.3f}",
-        )  # fmt: skip
+        )
     left = len(predicted.entropy) - SHOWN
     return [table, *([Text(f"... and {left} rows more: --out FILE keeps them all")] if left > 0 else [])]

@@ -169,10 +169,23 @@ def shared_mixup_mp(ratio: float = 1.0, alpha: float = 0.4, members: int = 16, k
 
 
 ALL_METHODS: tuple[Callable[..., Method], ...] = (
-    single_network, mixup, mixup_mp_single, laplace,
-    deep_ensemble, bayesian_bootstrap, stabilized_bootstrap, dp_mp_perturbed, dp_mp_uniform, mixup_mp, mixup_ensemble,
-    mc_dropout, mixup_mp_mc, mixup_mc, ca_mixup_mc, shared_mixup_mp,
-)  # fmt: skip
+    single_network,
+    mixup,
+    mixup_mp_single,
+    laplace,
+    deep_ensemble,
+    bayesian_bootstrap,
+    stabilized_bootstrap,
+    dp_mp_perturbed,
+    dp_mp_uniform,
+    mixup_mp,
+    mixup_ensemble,
+    mc_dropout,
+    mixup_mp_mc,
+    mixup_mc,
+    ca_mixup_mc,
+    shared_mixup_mp,
+)
 
 
 def method_names() -> dict[str, Callable[..., Method]]:

@@ -138,17 +138,27 @@ def paper_images() -> Recipe:
 def paper_clusters() -> Recipe:
     """The paper's 2-D example: 10,000 full-batch epochs of plain gradient descent at rate .5."""
     return Recipe(
-        epochs=10_000, batch_size=None, learning_rate=0.5, momentum=0.0, nesterov=False, weight_decay=0.0,
+        epochs=10_000,
+        batch_size=None,
+        learning_rate=0.5,
+        momentum=0.0,
+        nesterov=False,
+        weight_decay=0.0,
         schedule="constant",
-    )  # fmt: skip
+    )
 
 
 def paper_bootstrap() -> Recipe:
     """The paper's comparison of BB and DE: rate 5e-4, to 100% training accuracy and 1,000 epochs more."""
     return Recipe(
-        epochs=100_000, learning_rate=5e-4, momentum=0.9, nesterov=False, weight_decay=0.0, schedule="constant",
+        epochs=100_000,
+        learning_rate=5e-4,
+        momentum=0.9,
+        nesterov=False,
+        weight_decay=0.0,
+        schedule="constant",
         epochs_after_interpolation=1000,
-    )  # fmt: skip
+    )
 
 
 def _fall(share: float) -> float:

@@ -13,7 +13,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train.member import MemberFit
 from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
-from mixupmp.train.vectorized.engine import VectorizedFit, dealt
+from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 
 def outputs_by_epochs(
@@ -42,7 +42,7 @@ def outputs_by_epochs(
 
 
 def _vectorized(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
-    training = VectorizedFit(plan, dealt(tuple(members), cores()))
+    training = VectorizedFit(plan, split_members(tuple(members), cores()))
     threads = torch.get_num_threads()
     found = {}
     try:

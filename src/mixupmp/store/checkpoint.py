@@ -16,7 +16,7 @@ from pathlib import Path
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun
+from mixupmp.core.errors import BadRun, MixupMPError
 from mixupmp.core.files import Directory
 from mixupmp.store.tensors import parse_tensors
 
@@ -70,6 +70,8 @@ class Checkpoints:
         """Report a checkpoint that is whole, but not a state of this fit, as such."""
         try:
             yield
+        except MixupMPError:
+            raise
         except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
             raise BadRun(
                 f"{self.run.path / self.name} holds a checkpoint of something else ({type(error).__name__}: {error}). "

@@ -160,8 +160,10 @@ def fit_member(job: Job, member: int) -> Finished:
     """Fit one member, from its newest checkpoint if it has one."""
     with members_locked(job.folder, (member,)):
         fit = MemberFit(job.plan, member)
-        if job.folder is not None and (saved := job.folder.checkpoints(member).read()) is not None:
-            fit.restore(*saved)
+        checkpoints = None if job.folder is None else job.folder.checkpoints(member)
+        if checkpoints is not None and (saved := checkpoints.read()) is not None:
+            with checkpoints.restoring():
+                fit.restore(*saved)
         with CheckpointWriter(job) as writer:
             summary = fit.run(writer)
         return job.finish(summary, fit.weights())

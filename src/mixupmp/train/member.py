@@ -24,7 +24,8 @@ from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format
-from mixupmp.train.validation import PROBED_ROWS, outputs_constant, over_confidence, take_votes, validation_record
+from mixupmp.train.state import copied, optimizer_tensors, restore_optimizer, with_prefix
+from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
 ENOUGH_ROWS = 10_000
@@ -242,10 +243,7 @@ class MemberFit:
 
     @torch.no_grad()
     def _collapsed(self) -> bool:
-        rows = self.plan.training_data().rows
-        count = min(len(rows), PROBED_ROWS)
-        probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
-        inputs = self.plan.task.standardize(probed.inputs)
+        inputs = probed_inputs(self.plan)
         self.network.eval()
         outputs = logits_of(self.network(inputs))
         self.network.train()
@@ -253,15 +251,12 @@ class MemberFit:
 
     def weights(self) -> dict[str, Tensor]:
         """The network's parameters and buffers, on the CPU in plain memory order; copies, so tied ones are two."""
-        return {name: _copied(value) for name, value in self.network.state_dict().items()}
+        return {name: copied(value) for name, value in self.network.state_dict().items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Everything needed to go on: tensors, and text. Copies: they stay as they are while the fit goes on."""
         tensors = {f"network/{name}": value for name, value in self.weights().items()}
-        for number, values in self.optimizer.state_dict()["state"].items():
-            for name, value in values.items():
-                if value is not None:
-                    tensors[f"optimizer/{number}/{name}"] = _copied(torch.as_tensor(value))
+        tensors |= optimizer_tensors(self.optimizer)
         tensors["generator/draws"] = self.draws.get_state()
         tensors["generator/global"] = torch.get_rng_state() if self._running else self._global_state
         cuda = self._cuda_generator() if self._running else self._cuda_state
@@ -282,18 +277,8 @@ class MemberFit:
 
     def restore(self, tensors: dict[str, Tensor], text: dict[str, str]) -> None:
         """Put back what `state` took out."""
-        self.network.load_state_dict(_part(tensors, "network/"))
-        optimizer = self.optimizer.state_dict()
-        optimizer["state"] = {}
-        for name, value in _part(tensors, "optimizer/").items():
-            number, _, key = name.partition("/")
-            optimizer["state"].setdefault(int(number), {})[key] = value
-        self.optimizer.load_state_dict(optimizer)
-        for parameter, values in self.optimizer.state.items():
-            for name, value in values.items():
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    # The fused step walks raw memory: the buffers must lie as the weights do.
-                    values[name] = torch.empty_like(parameter).copy_(value)
+        self.network.load_state_dict(with_prefix(tensors, "network/"))
+        restore_optimizer(self.optimizer, with_prefix(tensors, "optimizer/"))
         self.draws.set_state(tensors["generator/draws"])
         self._global_state, self._cuda_state = tensors["generator/global"], tensors.get("generator/cuda")
         self.over_confidence = tensors.get("over_confidence")
@@ -303,11 +288,3 @@ class MemberFit:
         self.step, self.seconds = saved["step"], saved["seconds"]
         self.interpolated_at, self.history = saved["interpolated_at"], saved["history"]
         self.scaler.load_state_dict(saved["scaler"])
-
-
-def _copied(value: Tensor) -> Tensor:
-    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -14,19 +14,17 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from pickle import PicklingError
 from typing import Any
 
 import cloudpickle
 
-import mixupmp
 from mixupmp.core.errors import InvalidArgument, MixupMPError
+from mixupmp.train.environment import import_state, last_edit, malloc_settings, start_path
 from mixupmp.train.member import StopTraining
 from mixupmp.train.progress import Callback
 
@@ -58,19 +56,19 @@ class Worker:
     def __init__(self, threads: int, niceness: int = 0) -> None:
         ours, theirs = socket.socketpair()
         self.settings = (threads, niceness)
-        own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(_start_path())}
+        own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(start_path())}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno()), str(niceness)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**_malloc_settings(), **os.environ, **own},
+            env={**malloc_settings(), **os.environ, **own},
             start_new_session=True,  # a Ctrl-C is for the parent, which then asks the workers to stop
         )
         theirs.close()
         self.connection = Connection(ours.detach())
         self.connection.send(sys.path)
         self.call: tuple[int, str] | None = None  # index and label of the call it is working on
-        self.started, self.import_state = time.time(), _import_state()
+        self.started, self.import_state = time.time(), import_state()
 
     def submit(self, index: int, call: Call) -> None:
         content = _pickled(call)
@@ -86,7 +84,7 @@ class Worker:
         """Whether it is as a new one would be: alive, with the same settings, and no module was edited since."""
         if self.settings != (threads, niceness) or self.process.poll() is not None:
             return False
-        return self.import_state == _import_state() and _last_edit() < self.started
+        return self.import_state == import_state() and last_edit() < self.started
 
     def close(self) -> None:
         self.connection.close()
@@ -260,45 +258,3 @@ def _team(count: int, threads: int, niceness: int) -> list[Worker]:
         _idle.remove(worker)
         worker.close()
     return team + [Worker(threads, niceness) for _ in range(count - len(team))]
-
-
-def _malloc_settings() -> dict[str, str]:
-    """Environment that lets glibc keep freed memory until the call is over.
-
-    Otherwise a freed block of some megabytes goes back to the system and is taken again page by page at the next step:
-    up to a seventh of a Wide-ResNet's time. Before glibc 2.36 so high a threshold is refused.
-    """
-    version = (os.confstr("CS_GNU_LIBC_VERSION") or "") if hasattr(os, "confstr") else ""
-    if not version.startswith("glibc ") or tuple(int(part) for part in version[6:].split(".")[:2]) < (2, 36):
-        return {}
-    return {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
-
-
-def _import_state() -> tuple[str, ...]:
-    """Where a process started now would find modules, and files by relative names."""
-    return (*sys.path, _current_folder())
-
-
-def _start_path() -> list[str]:
-    """Where a worker finds the modules it starts with: never in the current folder, whatever files are there.
-
-    The parent may have that folder on its own path (a notebook, `python -c`, a script in it), and then classes of
-    modules there must be found when a call is unpickled: the parent's whole path is sent for that, after the start.
-    """
-    home = str(Path(mixupmp.__file__).parents[1])
-    return [home, *(entry for entry in sys.path if os.path.isabs(entry) and entry not in (home, _current_folder()))]
-
-
-def _current_folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # it was removed
-        return ""
-
-
-def _last_edit() -> float:
-    """When a module of the user's, as opposed to an installed one, was last changed."""
-    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    own = [file for file in files if isinstance(file, str) and not file.startswith(installed)]
-    return max((os.path.getmtime(file) for file in own if os.path.exists(file)), default=0.0)

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixupmp.core.errors import BadRun
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.core.threads import cores
@@ -98,16 +99,32 @@ def store_plan(plan: Plan, folder: Path) -> Path:
         for name in _ARRAYS:
             tensor = getattr(plan.train, name)
             if tensor is not None:
-                np.save(folder / f"{name}.npy", tensor.contiguous().cpu().numpy())
+                with _writing(folder / f"{name}.npy") as path:
+                    np.save(path, tensor.contiguous().cpu().numpy())
         empty = torch.empty(0, *plan.task.input_shape)
         plan = replace_rows(plan, Rows(empty, torch.empty(0, dtype=torch.int64)))
-    path = folder / "plan.pickle"
     try:
-        path.write_bytes(cloudpickle.dumps(plan))
+        content = cloudpickle.dumps(plan)
     except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
         must = "one that can be sent to another process"
         raise NotPicklable("plan", plan.method.name, must, f"{error}. Use the engine 'inline'.") from error
+    with _writing(folder / "plan.pickle") as path:
+        path.write_bytes(content)
     return path
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """Name the temporary file that could not be written, and how to choose another place."""
+    try:
+        yield path
+    except OSError as error:
+        # numpy's `tofile` raises an OSError without errno when the disk is full.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BadRun(
+            f"{path} could not be written for the worker processes: {reason}. Make room, set TMPDIR to a folder on a "
+            "larger disk, or use the engine 'inline'."
+        ) from error
 
 
 def load_plan(path: Path) -> Plan:

@@ -80,27 +80,23 @@ def fit(
             callback = stack.enter_context(ProgressBars(len(chosen_members)))
         chosen = choose_engine(plan, len(chosen_members)) if engine == "auto" else engine
         callback.on_message(f"engine: {chosen}")
-        interval = checkpoints or CheckpointInterval()
-        job = Job(
-            plan,
-            chosen_members,
-            folder,
-            interval,
-            callback,
-            callback.should_stop,
-            address,
-            keep_collapsed=keep_collapsed,
-        )
-        if folder is None:
-            try:
-                return plan.posterior(run_engine(chosen, job))
-            except StopTraining:
-                raise FitInterrupted(None, None) from None
-        check_writable(folder.path)
-        stack.enter_context(folder.locked())
-        _open(folder, plan, chosen, resume, override)
-        finished = _fit_missing(job, folder, chosen, override)
-        posterior = plan.posterior(finished)
+        interval, stop = checkpoints or CheckpointInterval(), callback.should_stop
+        job = Job(plan, chosen_members, folder, interval, callback, stop, address, keep_collapsed=keep_collapsed)
+        if folder is not None:
+            return _fit_in_folder(job, folder, chosen, resume, override)
+        try:
+            return plan.posterior(run_engine(chosen, job))
+        except StopTraining:
+            raise FitInterrupted(None, None) from None
+
+
+def _fit_in_folder(job: Job, folder: RunFolder, engine: str, resume: bool, override: bool) -> Posterior:
+    """Fit the members that a run folder does not have yet; the posterior of all."""
+    check_writable(folder.path)
+    with folder.locked():
+        _open(folder, job.plan, engine, resume, override)
+        finished = _fit_missing(job, folder, engine, override)
+        posterior = job.plan.posterior(finished)
         folder.finish_posterior([summary for summary, _ in finished], posterior)
         return posterior
 

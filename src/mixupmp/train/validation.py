@@ -67,6 +67,14 @@ def take_votes(record: dict[str, Any], step: int) -> dict[str, Any]:
 PROBED_ROWS = 256  # training rows on which outputs are compared with each other
 
 
+def probed_inputs(plan: Plan) -> Tensor:
+    """Standardized inputs of evenly spaced training rows, on which `outputs_constant` is decided."""
+    rows = plan.training_data().rows
+    count = min(len(rows), PROBED_ROWS)
+    probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
+    return plan.task.standardize(probed.inputs)
+
+
 def outputs_constant(inputs: Tensor, outputs: Tensor) -> bool:
     """Whether outputs do not depend on inputs: over the rows they differ by no more than rounding error."""
     if len(inputs) < 2 or bool((inputs == inputs[0]).all()):

@@ -1,12 +1,12 @@
 """All members of a small network in one program of batched matrix products.
 
 For a network of linear layers and ReLU, calling an operation costs more than what it computes; doing all members in
-one call shares that cost, and writing the backward pass by hand leaves autograd's out. Members are dealt to one
+one call shares that cost, and writing the backward pass by hand leaves autograd's out. Members are split into one
 group for each core, because two-thread OpenMP spins and collapses when anything else wants the cores. A group is a
 thread with its own program; in a long fit, or where workers are waiting, it is a process, which need not share Python's
 lock. Whether the last bit of a product is rounded up can depend on how many matrices are multiplied at once, and on
-where in memory they lie, so a run keeps its groups: they are dealt from all its members and from the cores of the
-machine it was started on, and when it is gone on with, members that are finished keep their places, to no purpose.
+where in memory they lie, so a run keeps its groups: they are formed from all its members and the cores of the
+machine it was started on, and when it is resumed, finished members are computed along with the rest of their group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
 from mixupmp.train.pool import NotPicklable
-from mixupmp.train.validation import PROBED_ROWS, outputs_constant, take_votes, validation_scores
+from mixupmp.train.validation import outputs_constant, probed_inputs, take_votes, validation_scores
 from mixupmp.train.vectorized.group import Group, unsuited
 
 # Seconds of work (on one core) for which processes beat threads by more than it takes to send a plan to workers, and to
@@ -58,9 +58,9 @@ class VectorizedFit:
         self.diverged_at: dict[int, int] = {}
         with pinned_threads(1):  # as the groups' own threads: what is drawn for a future is part of the fit
             self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
-        self.threads = ThreadPoolExecutor(len(groups), initializer=torch.set_num_threads, initargs=(1,))
         if saved is not None:
             self._restore({member: json.loads(text["fit"]) for member, (_, text) in saved.items()})
+        self.threads = ThreadPoolExecutor(len(groups), initializer=torch.set_num_threads, initargs=(1,))
 
     @property
     def steps_an_epoch(self) -> int:
@@ -126,8 +126,12 @@ class VectorizedFit:
     def state(self, member: int) -> tuple[dict[str, Tensor], dict[str, str]]:
         """One member's state, in the form of the reference's."""
         group, place = self.places[member]
-        text = {"step": self.step, "seconds": self.seconds, "history": self.history[member],
-                "diverged_at": self.diverged_at.get(member)}  # fmt: skip
+        text = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "history": self.history[member],
+            "diverged_at": self.diverged_at.get(member),
+        }
         return self.groups[group].state(place), {"fit": json.dumps(text)}
 
     def _restore(self, texts: dict[int, dict[str, Any]]) -> None:
@@ -148,10 +152,7 @@ class VectorizedFit:
 
     def collapsed(self) -> dict[int, bool]:
         """Whether each member's outputs do not depend on its inputs."""
-        rows = self.plan.training_data().rows
-        count = min(len(rows), PROBED_ROWS)
-        probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
-        inputs = self.plan.task.standardize(probed.inputs)
+        inputs = probed_inputs(self.plan)
         outputs = self.outputs(inputs)
         return {member: outputs_constant(inputs, own) for member, own in zip(self.members, outputs, strict=True)}
 
@@ -161,7 +162,7 @@ class VectorizedFit:
 
 def run(job: Job) -> list[Finished]:
     """Train the job's members, in worker processes if that is worth it, and in threads of this one otherwise."""
-    groups = [group for group in dealt(job.all_members, job.cores) if not set(group).isdisjoint(job.members)]
+    groups = [group for group in split_members(job.all_members, job.cores) if not set(group).isdisjoint(job.members)]
     enough = WARM if pool.idle_workers() >= len(groups) else COLD
     if min(len(groups), cores()) > 1 and unsuited(job.plan) is None and _seconds(job.plan, len(job.members)) > enough:
         with contextlib.suppress(NotPicklable):  # here it can be trained as well
@@ -174,8 +175,8 @@ def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
     before = torch.get_num_threads()
     finished: dict[int, Finished] = {}
     with members_locked(job.folder, job.members):
-        for abreast, saved in _starts(job, groups):
-            fit = VectorizedFit(job.plan, abreast, saved)
+        for started, saved in _starts(job, groups):
+            fit = _restored(job, started, saved)
             try:
                 with CheckpointWriter(job) as writer:
                     _train_to_end(job, fit, writer)
@@ -190,8 +191,8 @@ def train(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
     return [finished[member] for member in job.members]
 
 
-def dealt(members: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
-    """Groups of about the same size, at most `count`."""
+def split_members(members: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
+    """At most `count` groups of about the same size."""
     return [members[start::count] for start in range(min(count, len(members)))]
 
 
@@ -239,10 +240,10 @@ def _slice(job: Job, fit: VectorizedFit) -> int:
 
 
 def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tuple[int, ...]], dict[int, State] | None]]:
-    """Groups that can go on abreast, and from what: from the newest checkpoint that all have, if there is one.
+    """Groups that are at the same step, with their states: those of the newest checkpoint that all have, if any.
 
     A kill may have come between writing two of them; and groups that were in processes of their own can be at
-    different steps, so that they go on one after the other.
+    different steps, and are then resumed one after the other.
     """
     if job.folder is None:
         yield groups, None
@@ -254,13 +255,25 @@ def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tupl
     starts: dict[int, list[tuple[int, ...]]] = {}
     for group in groups:
         starts.setdefault(max(common or own[group], default=0), []).append(group)
-    for step, abreast in starts.items():
-        members = [member for group in abreast for member in group if member in stores]
+    for step, started in starts.items():
+        members = [member for group in started for member in group if member in stores]
         for member in members:
             # Later ones would be taken for the newest, and what is written from here on be removed as older.
             stores[member].forget_after(step)
         saved = {member: state for member in members if (state := stores[member].read(step)) is not None}
-        yield abreast, saved or None
+        yield started, saved or None
+
+
+def _restored(job: Job, groups: list[tuple[int, ...]], saved: dict[int, State] | None) -> VectorizedFit:
+    """The fit of these groups; an error where a checkpoint is not a state of it names the member."""
+    try:
+        return VectorizedFit(job.plan, groups, saved)
+    except Exception:
+        for member, state in (saved or {}).items():
+            assert job.folder is not None
+            with job.folder.checkpoints(member).restoring():
+                VectorizedFit(job.plan, [(member,)], {member: state}).close()
+        raise
 
 
 def _last_loss(fit: VectorizedFit, member: int) -> float:

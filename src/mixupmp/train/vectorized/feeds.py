@@ -88,10 +88,11 @@ class Constant:
 
     def __init__(self, futures: list[Future], draws: list[Generator]) -> None:
         self.draws = draws
-        self.batch = stacked([
-            next(iter(future.batches([torch.arange(len(future))], generator)))
+        batches = [
+            future.batches([torch.arange(len(future))], generator)
             for future, generator in zip(futures, draws, strict=True)
-        ])  # fmt: skip
+        ]
+        self.batch = stacked([next(iter(batch)) for batch in batches])
 
     def next(self, step: int) -> Stacked:
         return self.batch

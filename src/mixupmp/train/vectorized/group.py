@@ -66,9 +66,11 @@ class Group:
         networks = [plan.build(member) for member in members]
         if not vectorizable(networks[0], plan.task.input_shape):
             raise InvalidArgument(
-                "engine", "vectorized", "another engine for this network",
+                "engine",
+                "vectorized",
+                "another engine for this network",
                 "Only sequences of Linear and ReLU are trained in one program.",
-            )  # fmt: skip
+            )
         self.names = [name for name, _ in networks[0].named_parameters()]
         stack = [torch.stack([dict(n.named_parameters())[name].detach() for n in networks]) for name in self.names]
         self.parameters = [nn.Parameter(p if p.ndim == 3 else p.unsqueeze(-1)) for p in stack]

@@ -22,7 +22,7 @@ from mixupmp.core.predictive import simulate
 from mixupmp.core.threads import cores
 from mixupmp.data.clusters import LIMIT
 from mixupmp.metrics import gini
-from mixupmp.train.vectorized.engine import VectorizedFit, dealt
+from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 from mixupmp.web.playground.scene import Scene
 
 SIDE = 64  # cells of the landscape along one side
@@ -34,7 +34,7 @@ def frames(scene: Scene, stopped: Callable[[], bool] = lambda: False) -> Iterato
     """Train the scene's members and yield a frame from time to time, until the recipe ends or `stopped`."""
     plan = scene.plan()
     opening = {"snippet": scene.snippet(), "seen": seen(plan), "future": future(plan), "side": SIDE, "limit": LIMIT}
-    fit = VectorizedFit(plan, dealt(tuple(range(scene.members)), cores()))
+    fit = VectorizedFit(plan, split_members(tuple(range(scene.members)), cores()))
     try:
         grid = cells()
         inputs = plan.train.inputs  # type: ignore[union-attr]
