@@ -9,6 +9,7 @@ from torch import Generator, nn
 
 from mixupmp.core.errors import InvalidArgument, MixupMPError, UnknownName
 from mixupmp.networks import CNN, MLP, Network, ResNet18, WideResNet, named
+from mixupmp.networks.catalog import NETWORKS, NetworkEntry
 
 
 def weights_in(network: nn.Module) -> int:
@@ -122,3 +123,15 @@ def test_a_network_is_built_from_text_alone() -> None:
 def test_what_cannot_be_built_is_named(build: Callable[[], Any], kind: type[MixupMPError], message: str) -> None:
     with pytest.raises(kind, match=message):
         build()
+
+
+def test_a_listed_class_is_built_by_its_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class in a file of its own needs its line of the catalog, and no import in the package's `__init__`."""
+
+    class Added(MLP):
+        pass
+
+    Added.__module__, Added.__qualname__ = "mixupmp.networks.added", "Added"
+    entry = NetworkEntry("added", Added, lambda shape: {"features": shape[0]}, images=False)
+    monkeypatch.setitem(NETWORKS, "added", entry)
+    assert type(named("added", (3,), 2)()) is Added

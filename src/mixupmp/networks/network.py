@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,12 +40,9 @@ class Network:
 
     def __call__(self) -> nn.Module:
         """Build one, with weights from torch's global generator."""
-        module, _, name = self.path.rpartition(".")
-        try:
-            factory = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidArgument("network", self.path, "the import path of a network", f"{error}.") from error
-        built = factory(**self.arguments)
+        from mixupmp.networks.catalog import own_classes  # which names `Network` in its entries
+
+        built = (own_classes().get(self.path) or _imported(self.path))(**self.arguments)
         if not isinstance(built, nn.Module):
             raise InvalidArgument("network", built, f"an nn.Module, built by {self.path}")
         return built
@@ -53,6 +50,15 @@ class Network:
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
         return f"{self.path}({arguments})"
+
+
+def _imported(path: str) -> Callable[..., nn.Module]:
+    module, _, name = path.rpartition(".")
+    try:
+        factory: Callable[..., nn.Module] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidArgument("network", path, "the import path of a network", f"{error}.") from error
+    return factory
 
 
 def _frozen(value: Any) -> Any:
