@@ -21,13 +21,16 @@ from mixupmp import Recipe, Rows, mc_dropout
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError
 from mixupmp.decide.calibrators import MemberCalibrators, Temperature
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, PosteriorClassifier
+from mixupmp.estimators.base import UnderTrained
 from mixupmp.metrics import predictive_entropy
 
 
 @pytest.fixture(scope="module")
 def fitted(iris: Any, quick: Recipe) -> MixupMPClassifier:
     features, labels = iris
-    return MixupMPClassifier(ratio=0.3, members=3, recipe=quick, random_state=0).fit(features[::2], labels[::2])
+    return MixupMPClassifier(ratio=0.3, alpha=1.0, members=3, recipe=quick, random_state=0).fit(
+        features[::2], labels[::2]
+    )
 
 
 def test_mixup_ensembles_learn_iris_and_report_what_was_fitted(fitted: MixupMPClassifier, iris: Any) -> None:
@@ -38,7 +41,7 @@ def test_mixup_ensembles_learn_iris_and_report_what_was_fitted(fitted: MixupMPCl
 
 
 def test_the_paper_s_name_for_the_ratio_is_taken(iris: Any, quick: Recipe, fitted: MixupMPClassifier) -> None:
-    other = MixupMPClassifier(r=0.3, members=3, recipe=quick, random_state=0).fit(iris[0][::2], iris[1][::2])
+    other = MixupMPClassifier(r=0.3, alpha=1.0, members=3, recipe=quick, random_state=0).fit(iris[0][::2], iris[1][::2])
     assert np.array_equal(other.predict_proba(iris[0]), fitted.predict_proba(iris[0]))
 
 
@@ -94,12 +97,10 @@ def test_class_weight_moves_predictions_to_the_heavy_class(iris: Any, quick: Rec
     assert shares[0] < shares[1] < shares[2]
 
 
-def test_frames_give_names_and_refuse_text(iris: Any, quick: Recipe) -> None:
+def test_frames_give_names(iris: Any, quick: Recipe) -> None:
     frame = pd.DataFrame(iris[0], columns=["a", "b", "c", "d"])
     model = DeepEnsembleClassifier(1, recipe=quick).fit(frame, iris[1])
     assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
-    with pytest.raises(BadData, match=r"not numbers: shape.*OneHotEncoder"):
-        DeepEnsembleClassifier(1, recipe=quick).fit(frame.assign(shape="round"), iris[1])
 
 
 def test_tensors_datasets_and_loaders_are_the_same_rows(iris: Any, quick: Recipe) -> None:
@@ -140,7 +141,8 @@ def test_images_in_every_layout_are_the_same_images(digits: tuple[Any, Any]) -> 
 def test_color_images_and_floats(digits: tuple[Any, Any]) -> None:
     images, labels = digits
     color = np.repeat(images[..., None], 3, axis=3) / 255
-    model = DeepEnsembleClassifier(1, epochs=1, random_state=0, engine="inline").fit(color, labels)
+    with pytest.warns(UnderTrained, match=r"training accuracy in 3 steps; about 2001 are usual for 300 rows: train"):
+        model = DeepEnsembleClassifier(1, epochs=1, random_state=0, engine="inline").fit(color, labels)
     assert model.layout_.shape == (3, 8, 8)
     assert model.predict_members(color[:4]).shape == (1, 4, 10)
 
@@ -168,19 +170,19 @@ def test_uncertainties_are_those_of_the_members(fitted: MixupMPClassifier, iris:
 
 
 def test_calibration_keeps_predictions_and_serves_every_answer(iris: Any, quick: Recipe) -> None:
-    model = MixupMPClassifier(ratio=float("inf"), members=2, recipe=quick, random_state=0)
+    model = MixupMPClassifier(ratio=float("inf"), alpha=1.0, members=2, recipe=quick, calibrate=False, random_state=0)
     model.fit(iris[0][::2], iris[1][::2])
     held = iris[0][1::2], iris[1][1::2]
     before, nll = model.predict_proba(iris[0]), model.evaluate(*held)["nll"]
-    model.calibrate(*held, kept=0)
+    model.calibrate_on(*held, kept=0)
     assert isinstance(model.calibrator_, Temperature)
     assert model.calibrator_.temperature < 1  # blends alone make a network too unsure
     assert np.array_equal(model.predict_proba(iris[0]).argmax(1), before.argmax(1))
     assert model.evaluate(*held)["nll"] < nll
-    model.calibrate(*held, each_member=True, kept=0)
+    model.calibrate_on(*held, each_member=True, kept=0)
     assert isinstance(model.calibrator_, MemberCalibrators)
     assert np.allclose(model.predict_members(iris[0]).mean(0), model.predict_proba(iris[0]), atol=1e-6)
-    model.calibrate(*held, kind=None)
+    model.calibrate_on(*held, kind=None)
     assert np.array_equal(model.predict_proba(iris[0]), before)
 
 
@@ -188,10 +190,10 @@ def test_promises_need_rows_that_nothing_was_fitted_to(fitted: MixupMPClassifier
     fresh = clone(fitted).fit(iris[0][::2], iris[1][::2])
     with pytest.raises(MixupMPError, match="predict_set needs held-out rows"):
         fresh.predict_set(iris[0])
-    fresh.calibrate(iris[0][1::2], iris[1][1::2], kept=0)
+    fresh.calibrate_on(iris[0][1::2], iris[1][1::2], kept=0)
     with pytest.raises(MixupMPError, match="predict_or_abstain needs held-out rows"):
         fresh.predict_or_abstain(iris[0])
-    fresh.calibrate(iris[0][1::2], iris[1][1::2], kept=0.6)
+    fresh.calibrate_on(iris[0][1::2], iris[1][1::2], kept=0.6)
     assert fresh.held_out_ is not None
     assert len(fresh.held_out_[1]) == 45
 
@@ -199,14 +201,14 @@ def test_promises_need_rows_that_nothing_was_fitted_to(fitted: MixupMPClassifier
 def test_a_class_that_the_fit_did_not_see_is_refused_everywhere(fitted: MixupMPClassifier, iris: Any) -> None:
     features, labels = iris
     unseen = np.where(labels == 2, 7, labels)
-    for measure in (fitted.score, fitted.evaluate, clone(fitted).fit(features[::2], labels[::2]).calibrate):
+    for measure in (fitted.score, fitted.evaluate, clone(fitted).fit(features[::2], labels[::2]).calibrate_on):
         with pytest.raises(MixupMPError, match="unknown class '7'"):
             measure(features, unseen)
 
 
 def test_sets_and_abstention(fitted: MixupMPClassifier, iris: Any) -> None:
     fresh = clone(fitted).fit(iris[0][::2], iris[1][::2])
-    fresh.calibrate(iris[0][1::2], iris[1][1::2], kind=None)
+    fresh.calibrate_on(iris[0][1::2], iris[1][1::2], kind=None)
     sets = fresh.predict_set(iris[0], coverage=0.9)
     assert sets.dtype == bool
     assert sets.shape == (150, 3)
@@ -229,7 +231,8 @@ def test_zero_weights_are_rows_left_out(iris: Any, quick: Recipe) -> None:
 def test_weights_are_repetitions_for_the_deep_ensemble(iris: Any, quick: Recipe) -> None:
     """The check of scikit-learn's that we fail, at the precision of float32."""
     weights = np.arange(150) % 3
-    model = DeepEnsembleClassifier(1, recipe=Recipe(**{**vars(quick), "batch_size": None}), random_state=0)
+    recipe = Recipe(**{**vars(quick), "batch_size": None})
+    model = DeepEnsembleClassifier(1, recipe=recipe, calibrate=False, random_state=0)
     weighted = model.fit(*iris, sample_weight=weights).predict_proba(iris[0])
     repeated = model.fit(np.repeat(iris[0], weights, 0), np.repeat(iris[1], weights)).predict_proba(iris[0])
     assert np.allclose(weighted, repeated, atol=1e-4)

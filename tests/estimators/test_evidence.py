@@ -43,7 +43,7 @@ def test_conformal_coverage_over_200_random_splits_of_digits() -> None:
         noise = law.std() / np.sqrt(200)
         assert abs(counts.mean() - law.mean()) < 4 * noise
     # The estimator's own sets are these sets.
-    model.calibrate(features[::2], labels[::2].numpy(), kind=None)
+    model.calibrate_on(features[::2], labels[::2].numpy(), kind=None)
     direct = fit_conformal("lac", *_sorted_like(model)).predict_set(probabilities[1::2].float(), COVERAGE)
     assert np.array_equal(model.predict_set(features[1::2], COVERAGE), direct.numpy())
 
@@ -65,7 +65,7 @@ def test_temperature_at_least_halves_the_ece_of_a_mixup_ensemble_on_fashion_mnis
     model = PosteriorClassifier(mixup_ensemble(2.0, members=2), network="cnn", recipe=recipe, random_state=0)
     model.fit(train)
     before = model.evaluate(dataset.test)
-    model.calibrate(held, kept=0)
+    model.calibrate_on(held, kept=0)
     after = model.evaluate(dataset.test)
     print(f"ECE {before['ece']:.4f} -> {after['ece']:.4f}, NLL {before['nll']:.4f} -> {after['nll']:.4f}")
     assert before["ece"] is not None

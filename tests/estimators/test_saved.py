@@ -35,8 +35,8 @@ def test_a_calibrated_classifier_comes_back(
     kind: str, each_member: bool, iris: Any, quick: Recipe, tmp_path: Path
 ) -> None:
     X, y = iris[0], LABELS[kind][iris[1]]
-    model = MixupMPClassifier(0.5, members=2, recipe=quick, random_state=0).fit(X[::2], y[::2])
-    model.calibrate(X[1::2], y[1::2], each_member=each_member).save(tmp_path / "model", {"acc": 0.9})
+    model = MixupMPClassifier(0.5, 1.0, members=2, recipe=quick, random_state=0).fit(X[::2], y[::2])
+    model.calibrate_on(X[1::2], y[1::2], each_member=each_member).save(tmp_path / "model", {"acc": 0.9})
     back = MixupMPClassifier.load(tmp_path / "model")
     assert back.classes_.dtype == model.classes_.dtype
     assert back.get_params() == model.get_params()

@@ -104,7 +104,7 @@ def test_estimators_export_themselves(tmp_path: Path) -> None:
     features = generator.normal(size=(60, 3)).astype(np.float32)
     recipe = Recipe(epochs=2, learning_rate=0.01)
     classifier = MixupMPClassifier(1, members=2, recipe=recipe).fit(features, features[:, 0] > 0)
-    classifier.calibrate(features, features[:, 0] > 0, kept=0)
+    classifier.calibrate_on(features, features[:, 0] > 0, kept=0)
     classifier.export_onnx(tmp_path / "classifier.onnx")
     found = answers(tmp_path / "classifier.onnx", torch.from_numpy(features))
     assert np.abs(found["probabilities"] - classifier.predict_proba(features)).max() < 1e-5

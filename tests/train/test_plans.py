@@ -54,7 +54,9 @@ def test_one_table_gives_the_same_weights_from_python_and_from_the_command_line(
         main(["fit", "--data", str(tmp_path / "table.csv"), "--out", str(tmp_path / "run"), "--seed", "3", "--json"])
     assert not left.value.code
     rows = load_path(tmp_path / "table.csv").train
-    model = MixupMPClassifier(ratio=1.0, alpha=2.0, random_state=3).fit(rows.inputs.numpy(), rows.labels.numpy())
+    model = MixupMPClassifier(ratio=1.0, alpha=2.0, members=4, random_state=3).fit(
+        rows.inputs.numpy(), rows.labels.numpy()
+    )
     ours, theirs = model.posterior_.networks, load(tmp_path / "run").networks
     assert len(ours) == len(theirs) == 4
     for one, other in zip(ours, theirs, strict=True):

@@ -23,8 +23,9 @@ from torch.nn import functional
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior, Task, logits_of
-from mixupmp.core.predictive import Future, Predictive, TrainingData, simulate
+from mixupmp.core.predictive import Future, Predictive, ResampledFuture, TrainingData, simulate
 from mixupmp.core.samplers import check_members
+from mixupmp.core.weights import DrawnWeights
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ class SharedEnsemble:
 
     def simulate(
         self, predictive: Predictive, data: TrainingData, pseudo_rows: int | None, generator: Generator
-    ) -> JointFuture:
+    ) -> JointFuture | ResampledJointFuture:
         """A future for each member."""
+        if not isinstance(predictive.weights, DrawnWeights):
+            orders = torch.stack([torch.randperm(len(data.rows), generator=generator) for _ in range(self.members)])
+            pseudo_rows = None if pseudo_rows is None else self.members * pseudo_rows
+            return ResampledJointFuture(predictive, data, pseudo_rows, orders)
         futures = [simulate(predictive, data, pseudo_rows, generator) for _ in range(self.members)]
         return JointFuture(futures, [torch.randperm(len(future), generator=generator) for future in futures])
 
@@ -58,12 +63,35 @@ class SharedEnsemble:
         return SharedPosterior(networks, task)
 
 
-class JointFuture:
-    """The futures of all members. A batch holds one equal block of rows for each.
+@dataclass
+class ResampledJointFuture(ResampledFuture):
+    """Algorithm 2 for all members at once. A batch holds one equal block of rows for each.
 
-    Member b visits the rows in the order of the epoch, permuted by its own fixed permutation: its batches are random
-    subsets, different from the others', and a function of the epoch alone, so that a fit can be resumed.
+    Member b visits the rows in the order of the epoch, permuted by its own fixed permutation `orders[b]`: its batches
+    are random subsets, different from the others', and a function of the epoch alone, so that a fit can be resumed.
+    Pseudo rows are drawn for all members in one call, given the seen rows of all of them.
     """
+
+    orders: Tensor  # (members, rows)
+
+    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+        """For each chunk of row indices, the blocks of all members, one after another."""
+        members = len(self.orders)
+        for chunk, batch in zip(
+            chunks, super().batches([self.orders[:, c].flatten() for c in chunks], generator), strict=True
+        ):
+            seen = 0 if self.predictive.ratio == math.inf else members * len(chunk)
+            if seen in (0, len(batch.inputs)):
+                yield batch  # of one kind of rows, in equal shares
+                continue
+            blocks = [
+                [part[:seen].unflatten(0, (members, -1)), part[seen:].unflatten(0, (members, -1))] for part in batch
+            ]
+            yield Batch(*(torch.cat(pair, 1).flatten(0, 1) for pair in blocks))
+
+
+class JointFuture:
+    """The futures of all members with weights and atoms of their own, as Algorithm 1 draws them."""
 
     def __init__(self, futures: list[Future], orders: list[Tensor]) -> None:
         self.futures, self.orders = futures, orders

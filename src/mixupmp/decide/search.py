@@ -23,8 +23,13 @@ class Search:
     ----------
     ratios, alphas : tuple of float
         r = 0 and r = infinity are always added.
+    pairs : tuple of (float, float or None) or None
+        These pairs of r and alpha (None at r = 0) and no others, in place of every ratio with every alpha.
     epochs : tuple of int or None
         Training lengths to choose from, see `epoch_grid`. None: the recipe's own.
+    patience : int or None
+        End a training after so many lengths without a better score; None: train to the longest. Only where one training
+        serves all lengths and all members (a constant learning rate, and members that share weights).
     validation : float or int
         The held-out share of the rows; a whole number from 2 is a number of folds.
     criterion : {"nll", "brier", "error", "crps"}
@@ -45,6 +50,8 @@ class Search:
     standard_errors: float = 1.0
     epochs: tuple[int, ...] | None = None
     calibrate: bool = True
+    pairs: tuple[tuple[float, float | None], ...] | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
@@ -56,9 +63,16 @@ class Search:
         check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
         counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))
         check(counted, "epochs", self.epochs, "whole numbers, at least 1, or None for the recipe's own")
+        patient = self.patience is None or whole(self.patience)
+        check(patient, "patience", self.patience, "a whole number, at least 1, or None")
+        if self.pairs is not None:
+            known = len(self.pairs) > 0 and all(r >= 0 and (r == 0 or (a is not None and a > 0)) for r, a in self.pairs)
+            check(known, "pairs", self.pairs, "pairs of a ratio in [0, infinity] and a positive alpha")
 
     def candidates(self) -> list[Candidate]:
-        """r = 0 once (it has no alpha), then r = infinity and the others with every alpha."""
+        """The pairs; or r = 0 once (it has no alpha), then r = infinity and the others with every alpha."""
+        if self.pairs is not None:
+            return [Candidate(r, a if r else None) for r, a in self.pairs]
         ratios = sorted({float(r) for r in self.ratios} - {0.0, inf})
         return [Candidate(0.0)] + [Candidate(r, a) for r in (inf, *ratios) for a in self.alphas]
 

@@ -166,7 +166,18 @@ class _Evaluator:
     def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> dict[int, Tensor]:
         """Outputs of these members on the fold's held-out rows, by training length."""
         plan, inputs = candidate.applied(self.plans[fold]), self.held[fold].inputs
-        return outputs_by_epochs(plan, members, self.epochs, inputs, self.engine)
+        enough = None if self.search.patience is None else _Patience(self, fold, self.search.patience)
+        return outputs_by_epochs(plan, members, self.epochs, inputs, self.engine, enough)
+
+    def fold_score(self, fold: int, outputs: Tensor) -> float:
+        """The mean loss on the held-out rows of one fold."""
+        held, criterion = self.held[fold], self.search.criterion
+        if not self.classes:
+            return float(regression_losses(outputs, held.labels, criterion).mean())
+        probabilities = outputs.double().softmax(-1).mean(0)
+        if self.calibrated:
+            probabilities = fit_temperature(probabilities, held.labels, standard_errors=None)(probabilities)
+        return float(class_losses(probabilities, held.labels, criterion).mean())
 
     def losses(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor | None]:
         """The loss of each held-out row, calibrated if so configured, and the averaged probabilities, for one
@@ -193,8 +204,8 @@ class _Evaluator:
         return mean, float((share * (differences - mean)).square().sum().sqrt())
 
     def compare(self, results: list[CandidateResult]) -> None:
-        """Each candidate's difference to r = 0, the first of them."""
-        for result in results[1:]:
+        """Each candidate's difference to r = 0, the first of them if it is there."""
+        for result in results[1:] if results[0].candidate.ratio == 0 else ():
             reference = results[0].losses.get(result.members)
             if reference is not None and result.members in result.losses:
                 pair = self.difference(result.losses[result.members], reference)
@@ -218,6 +229,20 @@ class _Evaluator:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
             return fit_temperature(result.probabilities, self.labels)
+
+
+class _Patience:
+    """True once a fold's score has not become better for so many lengths."""
+
+    def __init__(self, evaluator: _Evaluator, fold: int, lengths: int) -> None:
+        self.evaluator, self.fold, self.lengths = evaluator, fold, lengths
+        self.best, self.since = inf, 0
+
+    def __call__(self, outputs: Tensor) -> bool:
+        score = self.evaluator.fold_score(self.fold, outputs)
+        self.since = 0 if score < self.best else self.since + 1
+        self.best = min(self.best, score)
+        return self.since >= self.lengths
 
 
 class _Trial:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -11,15 +12,23 @@ from torch import Tensor
 
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
-from mixupmp.train.member import MemberFit
+from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 
 def outputs_by_epochs(
-    plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor, engine: Engine = "auto"
+    plan: Plan,
+    members: Sequence[int],
+    epochs: Sequence[int],
+    inputs: Tensor,
+    engine: Engine = "auto",
+    enough: Callable[[Tensor], bool] | None = None,
 ) -> dict[int, Tensor]:
     """{epochs: (members, rows, outputs)} on raw inputs; lengths at which every member had diverged are left out.
+
+    `enough` is called with the outputs after each length, and ends the training where it returns True: only where one
+    network is trained once for all lengths.
 
     At a constant learning rate a short training is the beginning of a long one: members are trained once and evaluated
     on the way, if they are trained in this process. Other schedules depend on the length: every length is a training of
@@ -29,8 +38,9 @@ def outputs_by_epochs(
     if engine == "auto":
         engine = choose_engine(longest, len(members))  # type: ignore[assignment]
     if len(epochs) > 1 and engine in ("vectorized", "inline") and plan.recipe.schedule == "constant":
-        one_run = _vectorized if engine == "vectorized" else _one_by_one
-        return one_run(longest, members, epochs, inputs)
+        if engine == "vectorized":
+            return _vectorized(longest, members, epochs, inputs)
+        return _one_by_one(longest, members, epochs, inputs, enough if len(members) == 1 else None)
     found = {}
     for length in epochs:
         try:
@@ -59,11 +69,18 @@ def _vectorized(plan: Plan, members: Sequence[int], epochs: Sequence[int], input
     return found
 
 
-def _one_by_one(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
+def _one_by_one(
+    plan: Plan,
+    members: Sequence[int],
+    epochs: Sequence[int],
+    inputs: Tensor,
+    enough: Callable[[Tensor], bool] | None,
+) -> dict[int, Tensor]:
     recorders = []
     for member in members:
-        recorders.append(_Recorder(frozenset(epochs), inputs))
-        MemberFit(plan, member).run(recorders[-1])
+        recorders.append(_Recorder(frozenset(epochs), inputs, enough))
+        with suppress(StopTraining):
+            MemberFit(plan, member).run(recorders[-1])
     found = {length: [r.outputs[length] for r in recorders if length in r.outputs] for length in sorted(epochs)}
     return {length: torch.cat(outputs) for length, outputs in found.items() if outputs}
 
@@ -71,8 +88,8 @@ def _one_by_one(plan: Plan, members: Sequence[int], epochs: Sequence[int], input
 class _Recorder:
     """A callback that evaluates the posterior of one network in training, after some of its epochs."""
 
-    def __init__(self, epochs: frozenset[int], inputs: Tensor) -> None:
-        self.epochs, self.inputs = epochs, inputs
+    def __init__(self, epochs: frozenset[int], inputs: Tensor, enough: Callable[[Tensor], bool] | None) -> None:
+        self.epochs, self.inputs, self.enough = epochs, inputs, enough
         self.outputs: dict[int, Tensor] = {}
 
     def on_step(self, fit: MemberFit) -> None:
@@ -82,3 +99,5 @@ class _Recorder:
         plan, network = fit.plan, copy.deepcopy(fit.network)
         posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
         self.outputs[fit.epoch] = posterior.member_outputs(self.inputs, check_finite=False).cpu()
+        if self.enough is not None and self.enough(self.outputs[fit.epoch]):
+            raise StopTraining

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,19 +20,21 @@ from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.methods import Method, mixup_mp
+from mixupmp.core.methods import Method
+from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import Json
+from mixupmp.decide.default import ALPHA, Choice, choose
 from mixupmp.decide.search import Search
-from mixupmp.decide.select import Selection, select
+from mixupmp.decide.select import Selection
 from mixupmp.estimators.inputs import Inputs, Layout, read_again, standardizer
 from mixupmp.export.onnx import export_onnx
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.store.load import Metrics, NetworkClass
 from mixupmp.train.loggers import Logger, log_posterior, logging_to
-from mixupmp.train.plans import make_plan
+from mixupmp.train.plans import make_plan, mixup_mp_for, under_trained
 from mixupmp.train.run import Engine, fit
 
 # Tables are predicted in blocks of this many rows, the last one filled up: a matrix product of another height may round
@@ -47,6 +49,7 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     posterior_: Posterior
     layout_: Layout
     method_: Method
+    epochs_: int
     selection_: Selection | None
 
     def __init__(
@@ -71,8 +74,12 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         self.logger = logger
 
     @abstractmethod
-    def _method(self) -> tuple[Method, Search | None]:
-        """The method, and the search for its ratio and alpha where they are to be chosen."""
+    def _method(self, shape: tuple[int, ...]) -> Method:
+        """The method for rows of this shape, where nothing is chosen."""
+
+    @abstractmethod
+    def _choose(self, plan: Plan) -> Choice:
+        """The plan with what is left open chosen on held-out rows."""
 
     @abstractmethod
     def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
@@ -89,13 +96,12 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         likelihood: Categorical | Gaussian,
         classes: tuple[str, ...] = (),
         validation: Rows | None = None,
-    ) -> None:
-        method, search = self._method()
+    ) -> Choice:
         task = Task(likelihood, standardizer(rows.inputs, rows.weights), layout.shape, classes)
         plan = make_plan(
             rows,
             task,
-            method,
+            self._method(layout.shape),
             self.network,
             self._recipe(),
             fine_tune=self.fine_tune,
@@ -103,14 +109,15 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
             validation=validation,
             device=self.device,
         )
-        self.selection_ = None
-        if search is not None:
-            self.selection_ = select(plan, search, engine=self.engine)
-            plan = self.selection_.chosen.applied(plan)
+        choice = self._choose(plan)
+        plan, self.selection_ = choice.plan, choice.selection
         self.posterior_ = fit(plan, engine=self.engine, progress=logging_to(self.logger, plan))
         log_posterior(self.logger, self.posterior_, validation)
-        self.layout_ = layout
-        self.method_ = plan.method
+        self.layout_, self.method_, self.epochs_ = layout, plan.method, plan.recipe.epochs
+        message = under_trained(plan, self.posterior_) if self.recipe is None and self.epochs is not None else None
+        if message is not None:
+            warnings.warn(f"{message}.", UnderTrained, stacklevel=3)
+        return choice
 
     def _recipe(self) -> Recipe | dict[str, Json]:
         if self.recipe is None:
@@ -147,6 +154,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     def export_onnx(self, path: str | Path) -> dict[str, str]:
         """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata."""
         check_is_fitted(self)
+        must = "fitted to columns of numbers without missing values, for ONNX"
+        check(self.layout_.numbers, "estimator", "fitted to categories or missing values", must)
         calibrator = getattr(self, "calibrator_", None)
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
         return export_onnx(self.posterior_, path, pixels=self.layout_.pixels, calibrator=calibrator, target=target)
@@ -168,13 +177,24 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
         return tags
 
 
-class MixupParameters:
-    """The numbers of a fit by MixupMP, given or chosen."""
+class UnderTrained(UserWarning):
+    """Members were trained for fewer steps than they need to fit their rows."""
 
-    method_: Method
+
+class MixupParameters(PosteriorEstimator):
+    """The numbers of MixupMP, given or chosen."""
+
+    ratio: float | str
+    alpha: float | str
+    r: float | None
+    members: int | None
+    share_weights: bool | None
+    search: Search | None
 
     @property
     def ratio_(self) -> float:
@@ -185,6 +205,39 @@ class MixupParameters:
     def alpha_(self) -> float | None:
         """alpha of the fit; None where r = 0 left nothing to blend."""
         return getattr(self.method_.predictive.base, "alpha", None)
+
+    def _fixed(self) -> tuple[float | None, float | None]:
+        """r and alpha; None: to be chosen."""
+        given = {"ratio": self.ratio if self.r is None else self.r, "alpha": self.alpha}
+        for name, value in given.items():
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not number and value != "auto":
+                raise InvalidArgument(name, value, "a number, or 'auto' to choose it on validation rows")
+        ratio, alpha = (None if value == "auto" else float(value) for value in given.values())
+        return ratio, alpha
+
+    def _method(self, shape: tuple[int, ...]) -> Method:
+        ratio, alpha = self._fixed()
+        return mixup_mp_for(
+            shape,
+            self.network,
+            1.0 if ratio is None else ratio,
+            ALPHA if alpha is None else alpha,
+            self.members,
+            self.share_weights,
+        )
+
+    def _choose(self, plan: Plan) -> Choice:
+        ratio, alpha = self._fixed()
+        return choose(
+            plan,
+            ratio=ratio,
+            alpha=alpha,
+            length=self.recipe is None and self.epochs is None,
+            calibrate=getattr(self, "calibrate", False),
+            search=self.search if ratio is None or alpha is None else None,
+            engine=self.engine,
+        )
 
 
 def seed_of(random_state: RandomState) -> int:
@@ -211,22 +264,3 @@ def counted(inputs: Tensor, labels: Tensor, weights: Tensor | None) -> Rows:
     seen = weights > 0
     weights = weights[seen]
     return Rows(inputs[seen], labels[seen], (weights / weights.mean()).float())
-
-
-def mixup_method(
-    ratio: float | str, alpha: float | str, members: int, search: Search | None
-) -> tuple[Method, Search | None]:
-    """MixupMP with these numbers, or with "auto" a search for them."""
-    for name, value in (("ratio", ratio), ("alpha", alpha)):
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number and value != "auto":
-            raise InvalidArgument(name, value, "a number, or 'auto' to choose it on validation rows")
-    chosen = None
-    if ratio == "auto" or alpha == "auto":
-        chosen = search or Search()
-        if ratio != "auto":
-            chosen = replace(chosen, ratios=(0.0, float(ratio), inf))
-        if alpha != "auto":
-            chosen = replace(chosen, alphas=(float(alpha),))
-    method = mixup_mp(1.0 if ratio == "auto" else float(ratio), 1.0 if alpha == "auto" else float(alpha), members)
-    return method, chosen

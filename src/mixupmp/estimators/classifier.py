@@ -18,14 +18,15 @@ from mixupmp import metrics
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, UnknownName, check
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, method_named
+from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import Json
 from mixupmp.decide.abstain import fit_abstention
 from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
-from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, calibrator_from_dict
+from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, Temperature, calibrator_from_dict
 from mixupmp.decide.conformal import fit_conformal
-from mixupmp.decide.search import Search
+from mixupmp.decide.default import Choice, calibrated
 from mixupmp.estimators.base import PosteriorEstimator, RandomState, counted, weights_of
 from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_again, read_fit, unpack
 from mixupmp.networks.factories import NetworkChoice
@@ -48,7 +49,7 @@ class NotCalibrated(MixupMPError, ValueError):
 class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
     """A classifier whose probabilities come from a posterior over networks, by any method of this package.
 
-    Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate`, `predict_set` and
+    Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate_on`, `predict_set` and
     `predict_or_abstain`.
 
     Parameters
@@ -66,6 +67,10 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         Optimizer, schedule, batch size and so on; None: chosen by the size and kind of the data, as `mixupmp fit` does.
     epochs : int or None, default=None
         Overrides the recipe's number of epochs.
+    calibrate : bool, default=True
+        Fit a temperature to the averaged probabilities, on a fifth of the rows that no member was trained on, and then
+        the members again to all rows. It stays 1 where it does not help beyond its standard error, and where there are
+        fewer than 20 rows.
     class_weight : dict, "balanced" or None, default=None
         As everywhere in scikit-learn.
     engine : {"auto", "inline", "vectorized", "processes", "ray"}, default="auto"
@@ -81,6 +86,9 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
     feature_names_in_ : ndarray of str, where X was a data frame
     posterior_ : Posterior
     method_ : Method that was fitted
+    epochs_ : int, the training length
+    calibrator_ : Temperature or None, applied to the averaged probabilities; `calibrate_on` replaces it
+    temperature_ : float, 1 where there is none
 
     References
     ----------
@@ -108,6 +116,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         fine_tune: bool = False,
         recipe: Recipe | None = None,
         epochs: int | None = None,
+        calibrate: bool = True,
         class_weight: ClassWeight = None,
         engine: Engine = "auto",
         device: str = "cpu",
@@ -125,14 +134,23 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
             logger=logger,
         )
         self.method = method
+        self.calibrate = calibrate
         self.class_weight = class_weight
 
-    def _method(self) -> tuple[Method, Search | None]:
+    def _method(self, shape: tuple[int, ...]) -> Method:
         if isinstance(self.method, Method):
-            return self.method, None
+            return self.method
         if not isinstance(self.method, str):
             raise InvalidArgument("method", self.method, "the name of a method, or a Method")
-        return method_named(self.method), None
+        return method_named(self.method)
+
+    def _choose(self, plan: Plan) -> Choice:
+        return calibrated(plan, self.engine) if self.calibrate else Choice(plan)
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature of the averaged probabilities; 1 where they are not scaled."""
+        return self.calibrator_.temperature if isinstance(self.calibrator_, Temperature) else 1.0
 
     def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None, *, validation: Any = None) -> Self:
         """Fit the posterior.
@@ -155,12 +173,12 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         self.layout_ = layout
         held = None if validation is None else self._labeled(*_pair(validation))
         names = tuple(str(label) for label in self.classes_)
-        self._fit_posterior(rows, layout, Categorical(len(names)), names, held)
-        self._forget_calibration()
+        choice = self._fit_posterior(rows, layout, Categorical(len(names)), names, held)
+        self.calibrator_, self.held_out_ = choice.calibrator, None
         return self
 
     def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
-        """(rows, classes): the posterior predictive, calibrated if `calibrate` was called."""
+        """(rows, classes): the posterior predictive, calibrated: see `calibrator_`."""
         probabilities: NDArray[np.float64] = self._pooled(self._member_probabilities(X)).double().numpy()
         return probabilities / probabilities.sum(1, keepdims=True)
 
@@ -171,7 +189,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         return labels
 
     def score(self, X: Inputs, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate`."""
+        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate_on`."""
         check_is_fitted(self)
         self._numbers(y)
         accuracy: float = super().score(X, y, sample_weight)
@@ -198,7 +216,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         values: NDArray[np.float64] = UNCERTAINTIES[kind](given).double().numpy()
         return values
 
-    def calibrate(
+    def calibrate_on(
         self,
         X_val: Inputs,
         y_val: Any = None,
@@ -236,7 +254,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
     ) -> NDArray[np.bool_]:
         """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
 
-        Split conformal prediction on the rows that `calibrate` kept. `classes_[predict_set(X)[0]]` are the labels in
+        Split conformal prediction on the rows that `calibrate_on` kept. `classes_[predict_set(X)[0]]` are the labels in
         the first row's set.
         """
         probabilities, labels = self._held_out("predict_set")
@@ -251,7 +269,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
     ) -> np.ma.MaskedArray[Any, Any]:
         """Labels as a masked array, masked where the posterior is not sure enough to predict.
 
-        With probability `confidence` over the rows that `calibrate` kept, at most a share `risk` of the labels it
+        With probability `confidence` over the rows that `calibrate_on` kept, at most a share `risk` of the labels it
         gives to new rows is wrong.
         """
         probabilities, labels = self._held_out("predict_or_abstain")
@@ -274,7 +292,7 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
 
     def _held_out(self, method: str) -> tuple[Tensor, Tensor]:
         if self.held_out_ is None:
-            raise NotCalibrated(f"{method} needs held-out rows: call calibrate(X_val, y_val) with some first.")
+            raise NotCalibrated(f"{method} needs held-out rows: call calibrate_on(X_val, y_val) with some first.")
         return self.held_out_
 
     def _raw_member_probabilities(self, inputs: Tensor) -> Tensor:

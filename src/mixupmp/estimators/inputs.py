@@ -18,6 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import Json, encode
+from mixupmp.estimators.columns import Column, describe, describe_frame, encode_columns, frame_columns, is_frame
 
 # A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: told apart when they are read.
 Inputs = Any
@@ -30,6 +31,12 @@ class Layout:
     kind: Literal["table", "images"]
     shape: tuple[int, ...]  # of one row, as the network sees it
     pixels: bool = False  # uint8, to be divided by 255
+    columns: tuple[Column, ...] = ()  # of a table
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the network sees the columns as they are: no categories, and nothing was missing in the fit."""
+        return all(column.kind == "number" and not column.missing for column in self.columns)
 
 
 def unpack(X: Inputs, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
@@ -71,35 +78,35 @@ def is_table(X: Inputs) -> bool:
     return not (isinstance(dimensions, int) and dimensions > 2)
 
 
-def check_numeric_frame(X: Inputs) -> None:
-    """Refuse columns of a data frame that are not numbers, by name; scikit-learn names none."""
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        return
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype
-
-    def usable(dtype: Any) -> bool:
-        # A column of objects may hold numbers; scikit-learn finds out.
-        return bool(is_numeric_dtype(dtype) or is_bool_dtype(dtype) or is_object_dtype(dtype))
-
-    odd = [str(name) for name, dtype in zip(X.columns, X.dtypes, strict=True) if not usable(dtype)]
-    if odd:
-        raise BadData(
-            f"these columns are not numbers: {', '.join(odd)}. Encode them first, for instance with "
-            "make_pipeline(make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'), estimator)."
-        )
-
-
 def read_table(
-    estimator: BaseEstimator, X: Inputs, y: Any = "no_validation", *, reset: bool, numeric_y: bool = False
-) -> Any:
-    """A 2-D table by scikit-learn's rules, as float32; with y, the pair of them."""
-    if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    check_numeric_frame(X)
+    estimator: BaseEstimator,
+    X: Inputs,
+    y: Any = "no_validation",
+    *,
+    layout: Layout | None,
+    numeric_y: bool = False,
+) -> tuple[Tensor, Any, Layout]:
+    """A 2-D table by scikit-learn's rules, as finite numbers, with y and the layout; None: a fit's, found here."""
+    X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+    columns = None if layout is None else layout.columns
+    frame = X if is_frame(X) and min(X.shape) > 0 else None
+    if frame is not None:
+        if columns is None:
+            columns = describe_frame(frame)
+        X = frame.notna().astype(np.float32)  # scikit-learn checks names, their order and shape; values come below
     more = {"y_numeric": True} if numeric_y else {}
-    return validate_data(estimator, X, y, reset=reset, dtype=np.float32, **more)
+    checked = validate_data(
+        estimator, X, y, reset=layout is None, dtype=np.float32, ensure_all_finite="allow-nan", **more
+    )
+    features, y = checked if isinstance(checked, tuple) else (checked, None)
+    values = list(features.T) if frame is None else frame_columns(frame)
+    if columns is None:
+        columns = tuple(describe(str(place), column, True) for place, column in enumerate(values))
+    numbers = encode_columns(columns, values, len(features))
+    check(numbers.shape[1] > 0, "X", "missing in every row and column", "a table with at least one value")
+    found = layout or Layout("table", (numbers.shape[1],), columns=columns)
+    return torch.from_numpy(numbers), y, found
 
 
 def read_images(X: Inputs) -> tuple[Tensor, Layout]:
@@ -127,8 +134,7 @@ def read_fit(
     """The rows and labels of a fit; scikit-learn checks a table, and notes its columns in the estimator."""
     X, y = unpack(X, y)
     if is_table(X):
-        features, y = read_table(estimator, X, y, reset=True, numeric_y=numeric_y)
-        return torch.from_numpy(features), y, Layout("table", (features.shape[1],))
+        return read_table(estimator, X, y, layout=None, numeric_y=numeric_y)
     inputs, layout = read_images(X)
     check(y is not None, "y", None, "the label of every row, where X brings none")
     y = column_or_1d(np.asarray(y), warn=True)
@@ -147,7 +153,7 @@ def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor:
     """Rows to predict, of the same layout as those of the fit."""
     X, _ = unpack(X, ordered=True)
     if layout.kind == "table":
-        return torch.from_numpy(read_table(estimator, X, reset=False))
+        return read_table(estimator, X, layout=layout)[0]
     check(not is_table(X), "X", getattr(X, "shape", X), f"images of shape (rows, {_listed(layout.shape)})")
     inputs, found = read_images(X)
     check(found.shape == layout.shape, "X", tuple(inputs.shape), f"of shape (rows, {_listed(layout.shape)}), as in fit")

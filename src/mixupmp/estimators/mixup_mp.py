@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from mixupmp.core.methods import Method, deep_ensemble
+from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
+from mixupmp.core.shared import SharedEnsemble
+from mixupmp.decide.default import ALPHA, Choice, choose
 from mixupmp.decide.search import Search
-from mixupmp.estimators.base import MixupParameters, RandomState, mixup_method
+from mixupmp.estimators.base import MixupParameters, RandomState
 from mixupmp.estimators.classifier import ClassWeight, PosteriorClassifier
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.train.loggers import Logger
+from mixupmp.train.plans import mixup_mp_for
 from mixupmp.train.run import Engine
 
 
@@ -18,22 +22,29 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     Parameters
     ----------
     ratio : float or "auto", default="auto"
-        r = c/n. 0 is the deep ensemble, infinity the Mixup ensemble. "auto" chooses it on validation rows, with both
-        among the candidates, and refits on all rows: see `search` and `selection_`.
-    alpha : float or "auto", default=1.0
+        r = c/n. 0 is the deep ensemble, infinity the Mixup ensemble. "auto" chooses it on a fifth of the rows, with
+        both among the candidates, together with alpha and, for tables, the training length, by the NLL after
+        calibration; then refits on all rows: see `search` and `selection_`. With fewer than 20 rows it is 1.
+    alpha : float or "auto", default="auto"
         The blends' Beta(alpha, alpha).
-    members : int, default=4
+    members : int or None, default=None
+        B. None: 16 that share weights for tables, 4 networks otherwise.
+    share_weights : bool or None, default=None
+        Whether members share one network but for rank-one adapters (`SharedEnsemble`). None: for tables, where neither
+        `network` nor `members` is given.
     r : float or None, default=None
         The paper's name for `ratio`; overrides it.
     search : Search or None, default=None
-        What "auto" tries and on which rows; None: a fifth of the rows, by NLL.
+        What "auto" tries and on which rows, in place of the default.
 
     The others are those of `PosteriorClassifier`.
 
     Attributes
     ----------
-    ratio_, alpha_ : float
+    ratio_, alpha_, epochs_ : float, float or None, int
         The numbers of the fit.
+    calibrator_, temperature_ : Temperature or None, float
+        Applied to the averaged probabilities.
     selection_ : Selection or None
         The search and its scores, where there was one.
 
@@ -46,7 +57,8 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     >>> from sklearn.datasets import load_iris
     >>> from mixupmp import MixupMPClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MixupMPClassifier(ratio=1.0, random_state=0).fit(X[::2], y[::2]).calibrate(X[1::2], y[1::2])
+    >>> model = MixupMPClassifier(ratio=1.0, epochs=20, random_state=0).fit(X[::2], y[::2])
+    >>> model = model.calibrate_on(X[1::2], y[1::2])
     >>> model.predict_set(X[:1], coverage=0.9).shape
     (1, 3)
     """
@@ -54,15 +66,17 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     def __init__(
         self,
         ratio: float | str = "auto",
-        alpha: float | str = 1.0,
-        members: int = 4,
+        alpha: float | str = "auto",
+        members: int | None = None,
         *,
+        share_weights: bool | None = None,
         r: float | None = None,
         search: Search | None = None,
         network: NetworkChoice = None,
         fine_tune: bool = False,
         recipe: Recipe | None = None,
         epochs: int | None = None,
+        calibrate: bool = True,
         class_weight: ClassWeight = None,
         engine: Engine = "auto",
         device: str = "cpu",
@@ -74,6 +88,7 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
             fine_tune=fine_tune,
             recipe=recipe,
             epochs=epochs,
+            calibrate=calibrate,
             class_weight=class_weight,
             engine=engine,
             device=device,
@@ -83,11 +98,9 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         self.ratio = ratio
         self.alpha = alpha
         self.members = members
+        self.share_weights = share_weights
         self.r = r
         self.search = search
-
-    def _method(self) -> tuple[Method, Search | None]:
-        return mixup_method(self.ratio if self.r is None else self.r, self.alpha, self.members, self.search)
 
 
 class DeepEnsembleClassifier(PosteriorClassifier):
@@ -98,19 +111,24 @@ class DeepEnsembleClassifier(PosteriorClassifier):
 
     Parameters
     ----------
-    members : int, default=4
+    members : int or None, default=None
+        None: 16 that share weights for tables, 4 networks otherwise; see `MixupMPClassifier`.
+    share_weights : bool or None, default=None
 
-    The others are those of `PosteriorClassifier`.
+    The training length, for tables, and the temperature are chosen as `MixupMPClassifier` does. The others are those of
+    `PosteriorClassifier`.
     """
 
     def __init__(
         self,
-        members: int = 4,
+        members: int | None = None,
         *,
+        share_weights: bool | None = None,
         network: NetworkChoice = None,
         fine_tune: bool = False,
         recipe: Recipe | None = None,
         epochs: int | None = None,
+        calibrate: bool = True,
         class_weight: ClassWeight = None,
         engine: Engine = "auto",
         device: str = "cpu",
@@ -122,6 +140,7 @@ class DeepEnsembleClassifier(PosteriorClassifier):
             fine_tune=fine_tune,
             recipe=recipe,
             epochs=epochs,
+            calibrate=calibrate,
             class_weight=class_weight,
             engine=engine,
             device=device,
@@ -129,6 +148,12 @@ class DeepEnsembleClassifier(PosteriorClassifier):
             logger=logger,
         )
         self.members = members
+        self.share_weights = share_weights
 
-    def _method(self) -> tuple[Method, Search | None]:
-        return deep_ensemble(self.members), None
+    def _method(self, shape: tuple[int, ...]) -> Method:
+        method = mixup_mp_for(shape, self.network, 0.0, ALPHA, self.members, self.share_weights)
+        return method if isinstance(method.sampler, SharedEnsemble) else deep_ensemble(method.sampler.networks)
+
+    def _choose(self, plan: Plan) -> Choice:
+        length = self.recipe is None and self.epochs is None
+        return choose(plan, ratio=0.0, length=length, calibrate=self.calibrate, engine=self.engine)

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadData, UnknownName, check
 from mixupmp.core.likelihoods import Gaussian
-from mixupmp.core.methods import Method
+from mixupmp.core.methods import Method, mixup_mp
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import Json, decode
+from mixupmp.decide.default import ALPHA
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import (
     MixupParameters,
-    PosteriorEstimator,
     RandomState,
     counted,
-    mixup_method,
     weights_of,
 )
 from mixupmp.estimators.inputs import Inputs, read_fit, unpack
@@ -34,7 +33,7 @@ from mixupmp.train.run import Engine
 Numbers = NDArray[np.float64]
 
 
-class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # type: ignore[misc]
+class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     """MixupMP for regression: blends of rows have blends of their targets, and every member predicts a Gaussian.
 
     The predictive of a row is the equal mixture of the members' Gaussians N(m_b, s_b^2). By the law of total variance
@@ -111,8 +110,9 @@ class MixupMPRegressor(MixupParameters, RegressorMixin, PosteriorEstimator):  # 
         self.r = r
         self.search = search
 
-    def _method(self) -> tuple[Method, Search | None]:
-        return mixup_method(self.ratio if self.r is None else self.r, self.alpha, self.members, self.search)
+    def _method(self, shape: tuple[int, ...]) -> Method:
+        ratio, alpha = self._fixed()
+        return mixup_mp(1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha, self.members)
 
     def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the posterior to numbers y. X is what `PosteriorClassifier.fit` takes."""

@@ -15,6 +15,7 @@ from mixupmp.core.spec import Json, decode, encode, register
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.classifier import PosteriorClassifier
+from mixupmp.estimators.columns import Column
 from mixupmp.estimators.inputs import Layout
 from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.estimators.regressor import MixupMPRegressor
@@ -28,7 +29,7 @@ CLASSES: dict[str, type[PosteriorEstimator]] = {
 }
 _PARAMETERS: dict[str, Any] = {cls.__name__: cls for cls in (Recipe, Method, Search)}
 _TENSORS = "estimator.safetensors"
-for _class in (Search, Layout):
+for _class in (Search, Layout, Column):
     register(_class)
 
 
@@ -76,7 +77,9 @@ def load_estimator(folder: Path, network: NetworkClass | None = None) -> Posteri
         if described["feature_names_in"] is not None:
             names = decode(described["feature_names_in"], tuple[str, ...], "feature_names_in")
             estimator.feature_names_in_ = np.array(names, dtype=object)
-        estimator.method_, estimator.selection_ = read_record(config).method, None
+        record = read_record(config)
+        assert record.recipe is not None  # every estimator is fitted by a plan
+        estimator.method_, estimator.epochs_, estimator.selection_ = record.method, record.recipe.epochs, None
     tensors = read_tensors(sealed, _TENSORS, form) if form else {}
     with blaming(sealed.path / "config.json"):
         estimator._restore(described["state"], tensors)

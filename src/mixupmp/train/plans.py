@@ -18,12 +18,12 @@ Settings are a TOML file, or the "spec" of a run's config.json; both are read by
     epochs = 100
     learning_rate = 0.05
 
-Default recipes (results/selection/README.md): what a small dataset needs is steps, not epochs. A hundred rows make one
-step an epoch, sixty thousand make 469. For tables, 300 steps or a rate of 3e-3 over-fit; between 80 and 150 steps the
-validation split does not decide (80 is better on wine, noisy labels and diabetes, 150 on breast cancer and Friedman 1).
-150 was kept after 80 had been seen to under-train wine in the selection study, so it was not chosen on validation rows
-alone. For images, 2,000 steps at .05 were the best of four on digits; at .1 small networks without BatchNorm lose
-members to divergence. The recipe for fine-tuning is a convention, not a measurement.
+Default recipes: what a small dataset needs is steps, not epochs. A hundred rows make one step an epoch, sixty thousand
+make 469. On tables, members share weights (`shared_mixup_mp`) and inputs are encoded piecewise linearly; the learning
+rate is constant, so that one training serves for all lengths, and the length is chosen (`decide.default`,
+results/tables/README.md). For members of their own weights and regression, 150 steps (results/selection/README.md:
+300 steps or a rate of 3e-3 over-fit; 80 under-train wine). For images, a number of steps that suits both 200 and 60,000
+rows (results/demo/recipe.md). The recipe for fine-tuning is a convention, not a measurement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, log2
 from pathlib import Path
 
 import torch
@@ -40,21 +40,27 @@ import torch
 from mixupmp import data
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.methods import Method, arguments_of, mixup_mp
+from mixupmp.core.methods import Method, arguments_of, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import Json, decode, encode, register
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for
+from mixupmp.networks.tabular import quantile_edges
 from mixupmp.store.load import load
 from mixupmp.train.run import CheckpointInterval, Engine
 
+SHARED = Recipe(optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, schedule="constant")
 TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_decay=0.3)
 IMAGES = Recipe(batch_size=128, learning_rate=0.05)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=1e-4, weight_decay=1e-2)
 TABLE_STEPS, IMAGE_STEPS, FINE_TUNE_STEPS = 150, 2000, 300
+SHARED_STEPS = 300  # where the length is not chosen
+SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
+WELL_TRAINED = 0.95
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 3
 
 
@@ -244,9 +250,10 @@ def make_plan(
     initial
         A posterior whose members are the start.
     """
+    images, shared = len(task.input_shape) == 3, isinstance(method.sampler, SharedEnsemble)
+    network = with_edges(network, train, task, shared)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
-    images = len(task.input_shape) == 3
-    found = recipe if isinstance(recipe, Recipe) else recipe_for(len(train), images, fine_tune, recipe)
+    found = recipe if isinstance(recipe, Recipe) else recipe_for(len(train), images, fine_tune, recipe, shared=shared)
     if method.validation_fraction and validation is None:
         train, validation = split(train, method.validation_fraction, seed)
     plan = Plan(method, factory, train, task, found, seed, validation, initial_weights(initial), device)
@@ -255,9 +262,55 @@ def make_plan(
     return plan
 
 
-def recipe_for(rows: int, images: bool, fine_tune: bool = False, given: Mapping[str, Json] | None = None) -> Recipe:
+def mixup_mp_for(
+    shape: tuple[int, ...],
+    network: NetworkChoice,
+    ratio: float = 1.0,
+    alpha: float = 0.4,
+    members: int | None = None,
+    share_weights: bool | None = None,
+) -> Method:
+    """MixupMP for rows of this shape.
+
+    Parameters
+    ----------
+    members
+        None: 16 that share weights, or 4 that do not.
+    share_weights
+        None: only for tables, where neither a network nor a number of members is given.
+    """
+    if share_weights is None:
+        share_weights = len(shape) == 1 and not network and members is None
+    if share_weights:
+        return shared_mixup_mp(ratio, alpha, SHARED_MEMBERS if members is None else members)
+    return mixup_mp(ratio, alpha, MEMBERS if members is None else members)
+
+
+def with_edges(network: NetworkChoice, train: Rows, task: Task, shared: bool) -> NetworkChoice:
+    """The default network of members that share weights, and the edges of a piecewise linear encoding from the rows."""
+    table = len(task.input_shape) == 1
+    if isinstance(network, str) and network == "tabular":
+        network = {"name": network}
+    if not network and shared and table:
+        network = {"name": "tabular", "hidden": SHARED_HIDDEN, "dropout": SHARED_DROPOUT}
+    named = isinstance(network, Mapping) and network.get("name") == "tabular" and "edges" not in network
+    if not (named and table):
+        return network
+    return {**network, "edges": quantile_edges(task.standardize(train.inputs))}  # type: ignore[dict-item]
+
+
+def recipe_for(
+    rows: int,
+    images: bool,
+    fine_tune: bool = False,
+    given: Mapping[str, Json] | None = None,
+    *,
+    shared: bool = False,
+) -> Recipe:
     """The default recipe for so many rows, with the given fields in place of its own."""
     recipe, steps, fewest = (IMAGES, IMAGE_STEPS, FEWEST_EPOCHS) if images else (TABLE, TABLE_STEPS, FEWEST_EPOCHS)
+    if shared and not images:  # larger batches for more rows: from 64 up to 1,024 for 100,000
+        recipe, steps = replace(SHARED, batch_size=min(1024, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
     if fine_tune:
         recipe, steps, fewest = FINE_TUNE, FINE_TUNE_STEPS, FEWEST_FINE_TUNE_EPOCHS
     given = given or {}
@@ -266,3 +319,22 @@ def recipe_for(rows: int, images: bool, fine_tune: bool = False, given: Mapping[
         return recipe
     steps_an_epoch = ceil(rows / (recipe.batch_size or rows))
     return replace(recipe, epochs=min(MOST_EPOCHS, max(fewest, ceil(steps / steps_an_epoch))))
+
+
+def under_trained(plan: Plan, posterior: Posterior) -> str | None:
+    """What to say of members that were trained for less than half of the default steps and do not fit their rows."""
+    finished = [s for s in posterior.summaries if s.training_accuracy is not None]
+    if not finished:
+        return None
+    images, shared = len(plan.task.input_shape) == 3, isinstance(plan.method.sampler, SharedEnsemble)
+    rows, size = len(plan.train), plan.recipe.batch_size  # type: ignore[arg-type]
+    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared)
+    accuracy = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
+    if plan.recipe.epochs >= default.epochs / 2 or accuracy > WELL_TRAINED:
+        return None
+    steps = max(s.steps for s in finished)
+    usual = default.epochs * ceil(rows / (size or rows))
+    return (
+        f"members reached {accuracy:.0%} training accuracy in {steps} steps; about {usual} are usual for {rows} rows: "
+        "train longer, or leave epochs out"
+    )

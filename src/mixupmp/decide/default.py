@@ -1,0 +1,161 @@
+"""What is chosen where nothing is given: r, alpha and the training length together, and a temperature.
+
+Everything is judged on rows that no member was trained on; the fit to all rows comes afterwards. See
+results/tables/README.md for the measurements behind the candidates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+import torch
+
+from mixupmp.core.plan import Plan
+from mixupmp.core.rows import Rows, split
+from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.search import Candidate, Search, epoch_grid
+from mixupmp.decide.select import Selection, select
+from mixupmp.train.run import Engine, fit
+
+ALPHA = 0.4
+RATIOS = (0.0, 1.0, inf)
+FEWEST_ROWS = 20  # with fewer there is nothing to hold out: r = 1, alpha = .4, the recipe's length, no temperature
+MOST_HELD_OUT = 5000
+LONGEST, SHORTEST = 1000, 25  # steps
+FEW_ROWS, PARTS = 2000, 3  # with fewer rows the temperature is fitted to the predictions for three parts of them
+GROWTH = 1.4  # from one length to the next
+PATIENCE = 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan for all rows with what was chosen for it."""
+
+    plan: Plan
+    selection: Selection | None = None
+    calibrator: Temperature | None = None
+
+
+def choose(
+    plan: Plan,
+    *,
+    ratio: float | None = None,
+    alpha: float | None = None,
+    length: bool = False,
+    calibrate: bool = True,
+    search: Search | None = None,
+    engine: Engine = "auto",
+) -> Choice:
+    """Choose what is open of a plan for MixupMP, and the temperature, on rows held out from its training rows.
+
+    Parameters
+    ----------
+    ratio, alpha
+        Those that are fixed; None: open.
+    length
+        Whether the number of epochs is open. It can only be chosen at a constant learning rate.
+    calibrate
+        Whether a temperature is fitted (classification only).
+    search
+        In place of the default candidates; ratio and alpha that are fixed go over it.
+    """
+    fixed = Candidate(1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha)
+    default = search is None
+    search = default_search(plan, ratio, alpha, length, calibrate) if search is None else _fixed(search, ratio, alpha)
+    if search is None:
+        return Choice(fixed.applied(plan))
+    selection = select(plan, search, engine=engine)
+    chosen = selection.chosen.applied(plan)
+    if not calibrate or selection.calibrator is None:
+        return Choice(chosen, selection)
+    if default and len(plan.train) < FEW_ROWS:  # type: ignore[arg-type]  # rows in memory
+        return Choice(chosen, selection, _temperature(chosen, PARTS, engine))
+    return Choice(chosen, selection, selection.calibrator)
+
+
+def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
+    """The plan as it is, with the temperature of a fit to four fifths of its rows."""
+    if plan.task.likelihood.classes is None or not can_hold_out(plan):
+        return Choice(plan)
+    return Choice(plan, None, _temperature(plan, PARTS if len(plan.train) < FEW_ROWS else 1, engine))  # type: ignore[arg-type]
+
+
+def _temperature(plan: Plan, parts: int, engine: Engine) -> Temperature:
+    """The temperature of fits to all rows but a part, on the rows of that part, for several disjoint parts together."""
+    assert isinstance(plan.train, Rows)
+    probabilities, labels = [], []
+    for train, held in disjoint_parts(plan.train, _share(len(plan.train)), parts, plan.seed):
+        probabilities.append(fit(replace(plan, train=train), engine=engine).probabilities(held.inputs).cpu())
+        labels.append(held.labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
+        return fit_temperature(torch.cat(probabilities), torch.cat(labels))
+
+
+def disjoint_parts(rows: Rows, share: float, parts: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """(All other rows, a part with this share of the rows), for so many disjoint stratified parts."""
+    count = round(share * len(rows))
+    left = Rows(torch.arange(len(rows)), rows.labels)
+    for _ in range(parts):
+        if count > len(left) - len(rows.labels.unique()):
+            return
+        left, part = split(left, count / len(left), seed)
+        others = torch.ones(len(rows), dtype=torch.bool)
+        others[part.inputs] = False
+        yield rows.take(others.nonzero().squeeze(1)), rows.take(part.inputs)
+
+
+def can_hold_out(plan: Plan) -> bool:
+    """Whether there are rows enough in memory to hold some out, with every class in what is left."""
+    if not isinstance(plan.train, Rows) or len(plan.train) < FEWEST_ROWS:
+        return False
+    classes = 0 if plan.task.likelihood.classes is None else len(plan.train.labels.unique())
+    held = round(_share(len(plan.train)) * len(plan.train))
+    return 2 <= held <= len(plan.train) - classes
+
+
+def default_search(
+    plan: Plan, ratio: float | None, alpha: float | None, length: bool, calibrate: bool
+) -> Search | None:
+    """What is tried for this plan, or None where nothing is open or there are too few rows."""
+    pairs = _pairs(ratio, alpha)
+    calibrate = calibrate and plan.task.likelihood.classes is not None
+    lengths = _lengths(plan) if length and plan.recipe.schedule == "constant" else None
+    if not can_hold_out(plan) or (len(pairs) == 1 and lengths is None and not calibrate):
+        return None
+    return Search(
+        pairs=pairs,
+        validation=_share(len(plan.train)),  # type: ignore[arg-type]  # rows in memory
+        standard_errors=0.0,
+        epochs=lengths,
+        calibrate=calibrate,
+        patience=PATIENCE,
+    )
+
+
+def _pairs(ratio: float | None, alpha: float | None) -> tuple[tuple[float, float | None], ...]:
+    ratios = RATIOS if ratio is None else (ratio,)
+    alphas = (ALPHA,) if ratio is None and alpha is None else (ALPHA, 2.0) if alpha is None else (alpha,)
+    return tuple(pair for r in ratios for pair in ([(r, a) for a in alphas] if r else [(r, None)]))
+
+
+def _fixed(search: Search, ratio: float | None, alpha: float | None) -> Search:
+    """A search of the user's own, with what is fixed in place of its candidates."""
+    if ratio is not None:
+        search = replace(search, ratios=(0.0, ratio, inf))
+    return search if alpha is None else replace(search, alphas=(alpha,))
+
+
+def _share(rows: int) -> float:
+    return min(0.2, MOST_HELD_OUT / rows)
+
+
+def _lengths(plan: Plan) -> tuple[int, ...]:
+    """Training lengths from `SHORTEST` to `LONGEST` steps, but at least three epochs."""
+    rows = len(plan.train)  # type: ignore[arg-type]
+    steps_an_epoch = ceil(rows / (plan.recipe.batch_size or rows))
+    return epoch_grid(max(3, LONGEST // steps_an_epoch), max(1, SHORTEST // steps_an_epoch), GROWTH)

@@ -1,0 +1,165 @@
+"""Columns of a table as numbers: categories as indicators, missing values as the median and an indicator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixupmp.core.errors import BadData
+
+# What pandas calls columns of objects that are numbers.
+NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "empty")
+MOST_CATEGORIES = 100  # of one column; rarer ones share an indicator
+
+
+class ColumnWarning(UserWarning):
+    """A column holds what the fit has not seen: a new category, or missing values."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column becomes numbers.
+
+    Parameters
+    ----------
+    kind
+        "number": itself, with `fill` where it is missing. "category": an indicator for each of `categories`, in their
+        order. "empty": nothing, as every value was missing in the fit.
+    fill
+        The median of the fit's values.
+    missing
+        Whether values were missing in the fit: one more indicator says where.
+    other
+        Whether there were more categories than `MOST_CATEGORIES`: one more indicator says where it is one of the rest,
+        or a new one.
+    """
+
+    name: str
+    kind: Literal["number", "category", "empty"]
+    fill: float = 0.0
+    missing: bool = False
+    categories: tuple[str, ...] = ()
+    other: bool = False
+
+    def encode(self, values: Any) -> list[NDArray[np.float32]]:
+        """The columns of numbers that this one becomes."""
+        if self.kind == "empty":
+            return []
+        absent = missing_in(values)
+        if absent.any() and not self.missing:
+            how = f"taken as {self.fill:g}, the median" if self.kind == "number" else "without any category"
+            _warn(f"column {self.name!r} has missing values, which it had not in fit: they are {how}.")
+        indicator = [absent.astype(np.float32)] if self.missing else []
+        if self.kind == "number":
+            return [np.where(absent, np.float32(self.fill), as_numbers(values, self.name)), *indicator]
+        text = as_text(values)
+        found = [(text == category) & ~absent for category in self.categories]
+        new = ~absent & ~np.isin(text, self.categories)
+        if self.other:
+            found.append(new)
+        elif new.any():
+            _warn(
+                f"column {self.name!r} has the new category {str(text[new][0])!r}, unseen in fit: such rows are "
+                "without any category there."
+            )
+        return [part.astype(np.float32) for part in found] + indicator
+
+
+def describe(name: str, values: Any, numeric: bool) -> Column:
+    """How to encode a column, from the rows of a fit."""
+    absent = missing_in(values)
+    if absent.all():
+        warnings.warn(f"column {name!r} is missing in every row, and is left out.", ColumnWarning, stacklevel=2)
+        return Column(name, "empty")
+    if numeric:
+        numbers = as_numbers(values, name)[~absent]
+        return Column(name, "number", float(np.median(numbers)), bool(absent.any()))
+    found, counts = np.unique(as_text(values)[~absent], return_counts=True)
+    common = sorted(found[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]].tolist())
+    return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
+
+
+def encode_columns(columns: Sequence[Column], values: Sequence[Any], rows: int) -> NDArray[np.float32]:
+    """The table as numbers, (rows, columns of numbers)."""
+    parts = [part for column, given in zip(columns, values, strict=True) for part in column.encode(given)]
+    return np.stack(parts, 1) if parts else np.zeros((rows, 0), np.float32)
+
+
+def missing_in(values: Any) -> NDArray[np.bool_]:
+    """Where a column is NaN, None, NaT or pandas' NA."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return np.isnan(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biu":
+        return np.zeros(len(values), bool)
+    import pandas
+
+    return np.asarray(pandas.isna(values))
+
+
+def as_numbers(values: Any, name: str) -> NDArray[np.float32]:
+    """A column as float32, NaN where it is missing; infinities are refused."""
+    if not (isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
+        try:
+            values = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            raise BadData(f"column {name!r} must be numbers: {error}.") from error
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    if np.isinf(numbers).any():
+        row = int(np.flatnonzero(np.isinf(numbers))[0])
+        raise BadData(
+            f"column {name!r} has infinity, or a value too large for dtype('float32'), in row {row}: remove that row, "
+            "or write NaN for a missing value."
+        )
+    return numbers
+
+
+def as_text(values: Any) -> NDArray[np.str_]:
+    """A column as text: 1.0 is "1", as whole numbers become floats where some are missing."""
+    return np.asarray([str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values], dtype=str)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a pandas data frame."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def frame_columns(X: Any) -> list[Any]:
+    """The columns of a data frame; numbers as arrays."""
+    parts = [X.iloc[:, place] for place in range(X.shape[1])]
+    return [part.to_numpy() if getattr(part.dtype, "kind", "O") in "biuf" and _plain(part) else part for part in parts]
+
+
+def describe_frame(X: Any) -> tuple[Column, ...]:
+    """How to encode each column of a data frame: those of numbers and truth values, and all others as categories."""
+    from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
+
+    described = []
+    for name, part, values in zip(X.columns, (X.iloc[:, k] for k in range(X.shape[1])), frame_columns(X), strict=True):
+        if getattr(part.dtype, "kind", "O") in "mMc":
+            raise BadData(f"column {str(name)!r} is of type {part.dtype}: turn it into numbers or categories first.")
+        categorical = str(part.dtype) == "category"
+        numeric = not categorical and (is_numeric_dtype(part.dtype) or is_bool_dtype(part.dtype))
+        if not numeric and not categorical and part.dtype == object:
+            numeric = infer_dtype(part, skipna=True) in (
+                "integer",
+                "floating",
+                "mixed-integer-float",
+                "boolean",
+                "empty",
+            )
+        described.append(describe(str(name), values, numeric))
+    return tuple(described)
+
+
+def _plain(part: Any) -> bool:
+    return isinstance(part.dtype, np.dtype)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ColumnWarning, stacklevel=6)

@@ -1,0 +1,133 @@
+"""Tables as people have them: categories, missing values, and what is wrong with them said by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mixupmp import Recipe
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.shared import SharedEnsemble
+from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor
+from mixupmp.estimators.columns import ColumnWarning
+
+QUICK = Recipe(epochs=25, batch_size=32, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-3, schedule="constant")
+
+
+@pytest.fixture(scope="module")
+def frame() -> tuple[pd.DataFrame, np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(0)
+    color = generator.choice(["red", "green", "blue"], 120)
+    size = generator.normal(size=120)
+    labels = np.where((color == "red") ^ (size > 0), "yes", "no")
+    size[::10] = np.nan
+    data = {
+        "color": pd.Categorical(color),
+        "size": size,
+        "shape": np.where(np.arange(120) % 7 == 0, None, "round"),
+        "count": pd.array(np.arange(120) % 5, dtype="Int64"),
+    }
+    return pd.DataFrame(data), labels
+
+
+@pytest.fixture(scope="module")
+def model(frame: Any) -> MixupMPClassifier:
+    return MixupMPClassifier(ratio=0.1, alpha=0.4, recipe=QUICK, random_state=0).fit(*frame)
+
+
+def test_categories_and_missing_values_are_learned_from(model: MixupMPClassifier, frame: Any) -> None:
+    assert isinstance(model.method_.sampler, SharedEnsemble)
+    assert model.score(*frame) > 0.85
+    # color: three, size: itself and where it is missing, shape: round and where it is missing, count: itself
+    assert model.layout_.shape == (8,)
+    assert model.n_features_in_ == 4
+    assert list(model.feature_names_in_) == ["color", "size", "shape", "count"]
+
+
+def test_a_fit_on_a_frame_comes_back_from_disk(model: MixupMPClassifier, frame: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    back = MixupMPClassifier.load(tmp_path / "model")
+    assert np.array_equal(back.predict_proba(frame[0]), model.predict_proba(frame[0]))
+    assert (back.epochs_, back.temperature_) == (model.epochs_, model.temperature_)
+
+
+def test_a_new_category_is_named_and_is_none_of_the_known(model: MixupMPClassifier, frame: Any) -> None:
+    new = frame[0].assign(color="pink")
+    with pytest.warns(ColumnWarning, match="column 'color' has the new category 'pink'"):
+        probabilities = model.predict_proba(new)
+    assert np.allclose(probabilities.sum(1), 1)
+
+
+def test_values_missing_only_in_prediction_are_named(model: MixupMPClassifier, frame: Any) -> None:
+    with pytest.warns(ColumnWarning, match=r"column 'count' has missing values.* 2, the median"):
+        model.predict(frame[0].assign(count=pd.array([None] * 120, dtype="Int64")))
+
+
+def test_columns_that_are_missing_or_in_another_order_are_refused(model: MixupMPClassifier, frame: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?s)missing.*size"):
+        model.predict(frame[0].drop(columns="size"))
+    with pytest.raises(ValueError, match="same order"):
+        model.predict(frame[0][["size", "color", "shape", "count"]])
+
+
+def test_text_where_the_fit_had_numbers_is_refused_by_name(model: MixupMPClassifier, frame: Any) -> None:
+    with pytest.raises(BadData, match="column 'size' must be numbers"):
+        model.predict(frame[0].assign(size="large"))
+
+
+def test_a_column_without_values_is_left_out_and_named(frame: Any) -> None:
+    empty = frame[0].assign(empty=np.nan)
+    with pytest.warns(ColumnWarning, match="column 'empty' is missing in every row, and is left out"):
+        fitted = MixupMPClassifier(1.0, 0.4, recipe=QUICK, calibrate=False, random_state=0).fit(empty, frame[1])
+    assert fitted.layout_.shape == (8,)
+    fitted.predict(empty.assign(empty=1.0))
+    with (
+        pytest.raises(InvalidArgument, match="at least one value"),
+        pytest.warns(ColumnWarning),
+    ):
+        MixupMPClassifier().fit(empty[["empty"]], frame[1])
+
+
+def test_infinity_is_refused_by_column_and_row(frame: Any) -> None:
+    infinite = frame[0].assign(size=np.inf)
+    with pytest.raises(BadData, match=r"column 'size' has infinity.*row 0"):
+        MixupMPClassifier().fit(infinite, frame[1])
+    with pytest.raises(ValueError, match="infinity"):
+        MixupMPClassifier().fit(np.full((30, 2), np.inf), np.arange(30) % 2)
+
+
+def test_arrays_with_missing_values(frame: Any) -> None:
+    X = frame[0][["size"]].to_numpy()
+    fitted = DeepEnsembleClassifier(2, recipe=QUICK, random_state=0).fit(X, frame[1])
+    assert fitted.layout_.shape == (2,)
+    assert np.isfinite(fitted.predict_proba(X)).all()
+    numbers = MixupMPRegressor(0.1, 1.0, 2, recipe=QUICK, random_state=0).fit(X, np.arange(120.0))
+    assert np.isfinite(numbers.predict(X)).all()
+
+
+def test_dates_and_graphs_are_refused(model: MixupMPClassifier, frame: Any, tmp_path: Path) -> None:
+    dates = frame[0].assign(day=pd.date_range("2024-01-01", periods=120))
+    with pytest.raises(BadData, match="column 'day' is of type datetime64"):
+        MixupMPClassifier().fit(dates, frame[1])
+    with pytest.raises(InvalidArgument, match="without missing values, for ONNX"):
+        model.export_onnx(tmp_path / "model.onnx")
+
+
+def test_classes_of_one_row_and_tables_of_two_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.array([0] * 20 + [1] * 19 + [2])
+    fitted = MixupMPClassifier(1.0, 0.4, recipe=QUICK, random_state=0).fit(X, y)
+    assert fitted.predict_proba(X).shape == (40, 3)
+    two = MixupMPClassifier(random_state=0).fit(X[:2], [0, 1])
+    assert (two.ratio_, two.alpha_, two.temperature_, two.selection_) == (1.0, 0.4, 1.0, None)
+
+
+def test_many_categories_share_an_indicator() -> None:
+    X = pd.DataFrame({"code": [f"c{number}" for number in range(150)]})
+    fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(150) % 2)
+    assert fitted.layout_.shape == (101,)
+    fitted.predict(pd.DataFrame({"code": ["unknown"]}))
