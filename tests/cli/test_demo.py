@@ -18,7 +18,7 @@ from mixupmp import deep_ensemble, mixup_mp, plan_for, split
 from mixupmp.cli.demo import _figure, _reading, _table
 from mixupmp.cli.demonstration import FAMILIES, METHODS, Demo, Outcome, _test_sets, run_demo
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate
 from mixupmp.plots import write
@@ -80,7 +80,7 @@ def test_as_many_networks_are_trained_as_it_says() -> None:
     class Counted(Callback):
         count = 0
 
-        def on_member_end(self, summary: Summary) -> None:
+        def on_member_end(self, summary: MemberSummary) -> None:
             self.count += 1
 
     for demo in (SMALL, replace(SMALL, seeds=(4,), members=3, trial_members=2)):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.recipe import Recipe
 from mixupmp.train.member import MemberFit
 
@@ -23,7 +23,7 @@ class Silent:
         self.steps.append(fit.step)
 
 
-def ran(plan: Plan, member: int = 0) -> tuple[MemberFit, Summary]:
+def ran(plan: Plan, member: int = 0) -> tuple[MemberFit, MemberSummary]:
     one = MemberFit(plan, member)
     return one, one.run(Silent())
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mixupmp import Dataset, Recipe, mixup_mp, plan_for
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.estimators import MixupMPClassifier
 from mixupmp.networks import MLP, Network
 from mixupmp.train.loggers import TensorBoardLogger, disagreement, log_posterior, logging_to
@@ -73,7 +73,7 @@ class Ends(Callback):
     def __init__(self, order: list[str]) -> None:
         self.order = order
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         self.order.append(f"member {summary.member} done")
 
 

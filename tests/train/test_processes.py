@@ -29,7 +29,7 @@ from mixupmp.core.errors import (
 )
 from mixupmp.core.methods import Method, ca_mixup_mc, deep_ensemble, dp_mp_perturbed, mc_dropout, mixup_mp
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.samplers import Ensemble
@@ -122,7 +122,7 @@ class Recorded(Callback):
     def __init__(self) -> None:
         self.done: list[int] = []
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         self.done.append(summary.member)
 
 

@@ -20,7 +20,7 @@ from mixupmp.cli.demonstration import CLEAN, FAMILIES, METHODS, Candidate, Demo,
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import remark, results, show
 from mixupmp.core.errors import check
-from mixupmp.core.posterior import Summary as Story
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.threads import cores
 from mixupmp.data.corruptions import SEVERITIES
 from mixupmp.metrics import Line, MetricTable
@@ -192,7 +192,7 @@ class _Bar(Callback):
         self.shares[member] = step / total
         self._show()
 
-    def on_member_end(self, summary: Story) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         self.shares.pop(summary.member, None)
         self.done += 1
         self._show()
@@ -206,7 +206,7 @@ class _Bar(Callback):
         self.progress.start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
 

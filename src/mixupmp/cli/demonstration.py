@@ -167,7 +167,7 @@ class Repeat:
             ours = every if best is ensemble else best.member_probabilities(rows.inputs)
             for method, probabilities in zip(METHODS, (every[:1], every, ours), strict=True):
                 scores[method, name] = _scored(probabilities, rows)
-        accuracies = [story.training_accuracy or 0.0 for story in ensemble.summaries]
+        accuracies = [summary.training_accuracy or 0.0 for summary in ensemble.summaries]
         plans = self._plan(self.demo.candidates[0]), self._plan(self.demo.candidates[0]), self._plan(chosen)
         posteriors = _members(ensemble, range(1)), ensemble, best
         fits = tuple(zip(METHODS, plans, posteriors, strict=True))

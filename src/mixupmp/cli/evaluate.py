@@ -52,9 +52,9 @@ def command(
     if severity is not None and corruption is None:
         raise InvalidArgument("--severity", severity, "given with --corruption NAME")
     posterior = load(run)
-    told = data_of_run(run, data, data_root)
-    dataset = load_data(told)
-    rows = _rows(dataset, split, corruption, severity or 3, told.root)
+    settings = data_of_run(run, data, data_root)
+    dataset = load_data(settings)
+    rows = _rows(dataset, split, corruption, severity or 3, settings.root)
     result = score(posterior, labels_for(posterior.task, dataset, rows), bins)
     on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
     table = MetricTable(
@@ -63,7 +63,7 @@ def command(
         f"{posterior.members} members on {result.rows} rows ({on})",
         "run",
     )
-    show(as_json, _told(run, on, result), [table.rich()])
+    show(as_json, _document(run, on, result), [table.rich()])
 
 
 def _columns(metrics: str | None) -> tuple[str, ...]:
@@ -84,5 +84,5 @@ def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int,
     return corrupted(dataset, corruption, severity, root)
 
 
-def _told(run: Path, on: str, result: Result) -> dict[str, Any]:
+def _document(run: Path, on: str, result: Result) -> dict[str, Any]:
     return {"run": str(run), "on": on, "metrics": result.to_dict(), "reliability": result.reliability_table()}

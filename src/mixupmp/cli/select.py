@@ -57,8 +57,8 @@ def command(
 ) -> None:
     """Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that run.
 
-    The deep ensemble (r = 0) and the Mixup ensemble (r = inf) are always tried. Of what cannot be told from the best,
-    the smallest r wins.
+    The deep ensemble (r = 0) and the Mixup ensemble (r = inf) are always tried. Of what is not clearly
+    worse than the best, the smallest r wins.
 
     [bold]Examples[/bold]
 

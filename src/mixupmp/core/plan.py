@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mixupmp.core import seeds
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import Posterior, Summary, Task
+from mixupmp.core.posterior import MemberSummary, Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import DatasetRows, Rows, RowSource
@@ -103,7 +103,7 @@ class Plan:
         rows = self.train.to(self.device) if isinstance(self.train, Rows) else DatasetRows(self.train, self.device)
         return TrainingData(rows, self.task.likelihood, self.task.standardize)
 
-    def posterior(self, finished: Sequence[tuple[Summary, dict[str, Tensor]]]) -> Posterior:
+    def posterior(self, finished: Sequence[tuple[MemberSummary, dict[str, Tensor]]]) -> Posterior:
         """The posterior of this plan's trained networks, each with how its fit ended."""
         with pinned_threads(self.recipe.threads):  # a Laplace approximation computes as much as a fit
             posterior = Posterior.from_members(

@@ -47,7 +47,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Summary:
+class MemberSummary:
     """How the fit of one network ended."""
 
     member: int
@@ -60,7 +60,7 @@ class Summary:
     collapsed: bool = False  # its outputs do not depend on its inputs
 
 
-def left_out(summaries: Sequence[Summary]) -> dict[int, str]:
+def left_out(summaries: Sequence[MemberSummary]) -> dict[int, str]:
     """Members that are not part of the posterior, with the reason.
 
     These are the diverged ones and the collapsed ones; where all that are finite have collapsed, they are kept.
@@ -72,7 +72,7 @@ def left_out(summaries: Sequence[Summary]) -> dict[int, str]:
     return reasons
 
 
-def member_notes(summaries: Sequence[Summary]) -> list[str]:
+def member_notes(summaries: Sequence[MemberSummary]) -> list[str]:
     """A line for each member that diverged or collapsed."""
     reasons, kept = left_out(summaries), "collapsed: its outputs do not depend on its inputs (kept, as all collapsed)"
     noted = [s.member for s in summaries if s.collapsed or s.member in reasons]
@@ -87,14 +87,14 @@ class Posterior(ABC):
         self.task = task
         self.wanted = wanted  # how many networks were to be trained; there are fewer if some diverged
         self.notes = tuple(notes)
-        self.summaries: list[Summary] = []
+        self.summaries: list[MemberSummary] = []
         self.origin: dict[str, Any] | None = None  # document of the plan it was fitted by, saved with it
         for network in self.networks:
             network.eval().requires_grad_(False)
 
     @staticmethod
     def from_members(
-        finished: Sequence[tuple[Summary, dict[str, Tensor]]],
+        finished: Sequence[tuple[MemberSummary, dict[str, Tensor]]],
         build: Callable[[int], nn.Module],
         task: Task,
         sampler: Sampler,

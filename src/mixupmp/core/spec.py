@@ -42,7 +42,7 @@ from mixupmp.core.weights import Dirichlet, Expected, StabilizedDirichlet, Weigh
 Json = Any  # None, bool, int, float, str, and lists and dictionaries of them
 T = TypeVar("T")
 
-# Types that stand for one of several classes, told apart by "type".
+# Types that stand for one of several classes, distinguished by "type".
 FAMILIES: dict[object, tuple[object, ...]] = {
     BaseMeasure: (Mixup, ClassAdjustedMixup, Perturbed, Uniform),
     Kernel: (identity, PadCrop, HorizontalFlip, RandomResizedCrop, Compose),

@@ -20,7 +20,7 @@ from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import Json, encode
 from mixupmp.estimators.columns import Column, describe, describe_frame, encode_columns, frame_columns, is_frame
 
-# A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: told apart when they are read.
+# A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: distinguished when they are read.
 Inputs = Any
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import AllDiverged, Posterior, Summary
+from mixupmp.core.posterior import AllDiverged, MemberSummary, Posterior
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.spec import encode
@@ -123,7 +123,7 @@ class Cache:
         """Whether every member of the piece is finished."""
         return all(self.folder(piece).summary(number) is not None for number in piece.members)
 
-    def finished(self, wanted: Wanted) -> Iterator[tuple[Summary, dict[str, Tensor]]]:
+    def finished(self, wanted: Wanted) -> Iterator[tuple[MemberSummary, dict[str, Tensor]]]:
         """How each network ended, and its weights: none where it diverged. Weights are checked by their hash."""
         for piece in wanted.pieces:
             folder = self.folder(piece)

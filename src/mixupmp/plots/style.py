@@ -24,7 +24,6 @@ METHOD_COLORS = {
     "MC": "#6b46c1",
 }
 OTHER_COLOR = "#2c7a7b"
-SEQUENTIAL = "viridis"  # maps of uncertainty
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import Summary, left_out
+from mixupmp.core.posterior import MemberSummary, left_out
 from mixupmp.core.spec import Json, encode, shown
 from mixupmp.metrics import display
 from mixupmp.networks import Network
@@ -15,7 +15,7 @@ SHOWN = ("acc", "nll", "brier", "ece", "oe", "ue")
 
 
 def model_card(
-    config: Mapping[str, Json], summaries: Sequence[Summary], evaluations: Sequence[Mapping[str, Json]]
+    config: Mapping[str, Json], summaries: Sequence[MemberSummary], evaluations: Sequence[Mapping[str, Json]]
 ) -> str:
     """The card, from what config.json says, how the members' fits ended, and what was measured."""
     record = read_record(config)
@@ -32,7 +32,7 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _what_it_is(record: FitRecord, summaries: Sequence[Summary]) -> str:
+def _what_it_is(record: FitRecord, summaries: Sequence[MemberSummary]) -> str:
     task, sampler = record.task, record.method.sampler
     shape = " x ".join(map(str, task.input_shape))
     classes = task.likelihood.outputs if isinstance(task.likelihood, Categorical) else None
@@ -50,7 +50,7 @@ def _what_it_is(record: FitRecord, summaries: Sequence[Summary]) -> str:
     return "\n".join(lines)
 
 
-def _how_trained(record: FitRecord, summaries: Sequence[Summary]) -> str:
+def _how_trained(record: FitRecord, summaries: Sequence[MemberSummary]) -> str:
     predictive = record.method.predictive
     base = "none" if predictive.base is None else shown(encode(predictive.base))
     kernel, weights = shown(encode(predictive.kernel)), shown(encode(predictive.weights))

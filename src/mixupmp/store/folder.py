@@ -33,7 +33,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadRun, MixupMPError, number, whole
 from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.store.card import model_card
 from mixupmp.store.checkpoint import Checkpoints
 from mixupmp.store.lock import SOFT, locked
@@ -60,10 +60,6 @@ class RunFolder:
         self.path = Path(path)
         self.files = Directory(self.path)
         self.settings = settings
-
-    @property
-    def config_path(self) -> Path:
-        return self.path / "config.json"
 
     def is_started(self) -> bool:
         """Whether there is a configuration to resume from."""
@@ -102,7 +98,7 @@ class RunFolder:
     def checkpoints(self, member: int) -> Checkpoints:
         return Checkpoints(self.files, f"checkpoints/{member:03d}")
 
-    def finish_member(self, summary: Summary, weights: dict[str, Tensor]) -> None:
+    def finish_member(self, summary: MemberSummary, weights: dict[str, Tensor]) -> None:
         """Keep a finished member and remove its checkpoints. One that diverged has a summary and no weights."""
         name = f"members/{summary.member:03d}"
         record: dict[str, Any] = {**dataclasses.asdict(summary), "sha256": None}
@@ -113,7 +109,7 @@ class RunFolder:
         self.files.write_json(f"{name}.json", record)
         self.checkpoints(summary.member).remove()
 
-    def summary(self, member: int) -> Summary | None:
+    def summary(self, member: int) -> MemberSummary | None:
         """How this member's fit ended, or None while it has not."""
         return self._record(member)[0] if self.files.exists(f"members/{member:03d}.json") else None
 
@@ -127,11 +123,11 @@ class RunFolder:
             )
         return parse_tensors(content, self.path / name)[0]
 
-    def _record(self, member: int) -> tuple[Summary, str | None]:
+    def _record(self, member: int) -> tuple[MemberSummary, str | None]:
         name = f"members/{member:03d}.json"
         return parse_member(self.files.json(name), self.path / name)
 
-    def finish_posterior(self, summaries: list[Summary], posterior: Posterior) -> None:
+    def finish_posterior(self, summaries: list[MemberSummary], posterior: Posterior) -> None:
         """Write the histories of all members, the posterior's own tensors, the card and the manifest."""
         if tensors := posterior.tensors():
             self.files.write("posterior.safetensors", save({k: v.contiguous() for k, v in tensors.items()}))
@@ -185,9 +181,9 @@ class RunFolder:
         return locked(self.files, f"checkpoints/{member:03d}.lock", timeout, on_wait)
 
 
-def parse_member(record: Any, path: Path) -> tuple[Summary, str | None]:
+def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
     """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
-    fields = {field.name for field in dataclasses.fields(Summary)}
+    fields = {field.name for field in dataclasses.fields(MemberSummary)}
     required = fields - {"collapsed"} | {"sha256"}  # runs of version 0.1 do not say whether a member collapsed
     if not isinstance(record, dict) or not required <= record.keys() <= fields | {"sha256"}:
         raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")
@@ -207,7 +203,7 @@ def parse_member(record: Any, path: Path) -> tuple[Summary, str | None]:
     )
     if not right:
         raise BadRun(f"{path} is damaged: a value has the wrong type. Restore it from a copy, or fit it again.")
-    return Summary(**values), digest
+    return MemberSummary(**values), digest
 
 
 def _numbers(values: Mapping[str, object]) -> bool:

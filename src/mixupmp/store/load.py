@@ -24,7 +24,7 @@ from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, Posterior, Summary, Task, left_out
+from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, MemberSummary, Posterior, Task, left_out
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
 from mixupmp.core.shared import SharedEnsemble, SharedPosterior
@@ -119,11 +119,11 @@ def _document_of(posterior: Posterior) -> dict[str, Json]:
     }
 
 
-def _summaries_of(posterior: Posterior) -> list[Summary]:
+def _summaries_of(posterior: Posterior) -> list[MemberSummary]:
     """How the networks' fits ended; networks that did not come from a fit are only numbered."""
     if len(posterior.summaries) - len(left_out(posterior.summaries)) == len(posterior.networks):
         return list(posterior.summaries)
-    return [Summary(number, 0, 0, 0.0) for number in range(len(posterior.networks))]
+    return [MemberSummary(number, 0, 0, 0.0) for number in range(len(posterior.networks))]
 
 
 def _weights_of(network: nn.Module) -> dict[str, Tensor]:
@@ -241,7 +241,7 @@ def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:
     return built
 
 
-def _summaries(sealed: Sealed) -> list[Summary]:
+def _summaries(sealed: Sealed) -> list[MemberSummary]:
     summaries = []
     for name in sealed.names(r"members/\d{3,6}\.json"):
         with blaming(sealed.path / name):

@@ -33,7 +33,7 @@ def locked(
     timeout : seconds to wait for another holder before `RunLocked` is raised; None waits without end.
     on_wait : called once, with a description of the holder, if the wait takes longer than a second.
     """
-    started, told = time.monotonic(), on_wait is None
+    started, reported = time.monotonic(), on_wait is None
     with directory.open(name, create=True) as file, ExitStack() as stack:
         if os.fstat(file.fileno()).st_nlink > 1:  # a hard link: the holder's name would be written into another file
             raise BadRun(f"{directory.path / name} is a link to another file: refused. Remove it.")
@@ -43,8 +43,8 @@ def locked(
                 raise RunLocked(
                     f"{directory.path} is in use by {_holder(file)}. Wait for it, or choose another folder."
                 )
-            if not told and on_wait is not None and waited > _PATIENCE:
-                told = True
+            if not reported and on_wait is not None and waited > _PATIENCE:
+                reported = True
                 on_wait(_holder(file))
             time.sleep(_POLL)
         descriptor = file.fileno()

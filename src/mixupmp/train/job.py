@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import MixupMPError, check
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunFolder
 from mixupmp.train.member import MemberFit, StopTraining
@@ -27,7 +27,7 @@ from mixupmp.train.progress import Callback
 log = logging.getLogger("mixupmp")
 ORPHAN_TIMEOUT = 60.0  # seconds to wait for a process of an earlier run that still holds a member
 
-Finished = tuple[Summary, dict[str, Tensor]]
+Finished = tuple[MemberSummary, dict[str, Tensor]]
 State = tuple[dict[str, Tensor], dict[str, str]]
 
 
@@ -82,7 +82,7 @@ class Job:
     def __post_init__(self) -> None:
         self.all_members = self.all_members or self.members
 
-    def finish(self, summary: Summary, weights: dict[str, Tensor]) -> Finished:
+    def finish(self, summary: MemberSummary, weights: dict[str, Tensor]) -> Finished:
         """Write a member's weights and report its end."""
         if self.keep_collapsed:
             summary = replace(summary, collapsed=False)

@@ -21,7 +21,7 @@ import torch
 
 from mixupmp.core.errors import MissingExtra
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate
 from mixupmp.train.progress import Callback, EpochRecord
@@ -73,7 +73,7 @@ class LoggingCallback(Callback):
         self.logger.log(values, record["step"])
         self.callback.on_epoch_end(record)
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         self.callback.on_member_end(summary)
 
     def on_message(self, text: str) -> None:

@@ -19,7 +19,7 @@ from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Summary, logits_of
+from mixupmp.core.posterior import MemberSummary, logits_of
 from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
@@ -100,7 +100,7 @@ class MemberFit:
         after = self.recipe.epochs_after_interpolation
         return after is not None and self.interpolated_at is not None and self.epoch >= self.interpolated_at + after
 
-    def run(self, callback: StepCallback) -> Summary:
+    def run(self, callback: StepCallback) -> MemberSummary:
         """Go on to the end."""
         with pinned_threads(self.recipe.threads), torch.random.fork_rng():
             torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
@@ -226,11 +226,11 @@ class MemberFit:
         self.network.train()
         return correct / count
 
-    def summary(self) -> Summary:
+    def summary(self) -> MemberSummary:
         """How it ended."""
         accuracy = None if self.diverged_at is not None else self._training_accuracy(ENOUGH_ROWS)
         collapsed = self.diverged_at is None and self._collapsed()
-        return Summary(
+        return MemberSummary(
             self.member,
             self.step,
             self.epoch,

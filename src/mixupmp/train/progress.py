@@ -8,7 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 
 EpochRecord = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Callback:
             The entry of the member's history, its `step`, and `votes`: predicted classes of some validation rows.
         """
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         """A member's fit is over."""
 
     def on_message(self, text: str) -> None:
@@ -73,7 +73,7 @@ class ProgressBars(Callback):
         self.progress.update(self.bars[member], completed=step, note=f"loss {loss:.3f}")
         self._update_all(member, step / total)
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         if summary.member in self.bars:
             self.progress.remove_task(self.bars.pop(summary.member))
         self._update_all(summary.member, 1.0)

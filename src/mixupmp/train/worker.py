@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.train import processes  # noqa: F401 - what nearly every call needs, imported before there is one
 from mixupmp.train.member import StopTraining
 from mixupmp.train.progress import Callback, EpochRecord
@@ -35,7 +35,7 @@ class RemoteCallback(Callback):
     def on_epoch_end(self, record: EpochRecord) -> None:
         self.connection.send(("callback", "on_epoch_end", record))
 
-    def on_member_end(self, summary: Summary) -> None:
+    def on_member_end(self, summary: MemberSummary) -> None:
         self.connection.send(("callback", "on_member_end", summary))
 
     def on_message(self, text: str) -> None:

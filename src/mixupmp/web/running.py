@@ -116,7 +116,7 @@ class Server(uvicorn.Server):
 
 
 def _within_open_files(connections: int) -> int:
-    """As many connections as asked for, or as the limit on open files leaves room for."""
+    """As many connections as requested, or as the limit on open files leaves room for."""
     with suppress(ImportError):  # Windows has no such limit to read
         import resource
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.store.record import read_record
 from mixupmp.web.report import EvaluatedRun, Evaluation
@@ -42,7 +42,7 @@ def made_up_run(
     inputs = torch.randint(0, 256, (len(shown), 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
     evaluation = Evaluation("made-up", dataset.classes, probabilities, labels, shown, inputs, "the same rows")
     history = [{"member": 0, "epoch": e, "loss": 1 / e, "learning_rate": 0.1, "seconds": 0.1} for e in (1, 2, 3)]
-    summaries = tuple(Summary(m, 3, 3, 0.1, 1.0, None, history) for m in range(members))
+    summaries = tuple(MemberSummary(m, 3, 3, 0.1, 1.0, None, history) for m in range(members))
     record = read_record(plan.document())
     return EvaluatedRun(title or method_title(plan.method), record, evaluation, summaries)
 

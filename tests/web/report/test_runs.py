@@ -173,4 +173,4 @@ def test_fits_in_memory_are_reported_by_the_names_they_are_given(tmp_path: Path)
     posterior = fit(plan, engine="inline")
     page = report_fits([("NN", plan, posterior), ("DE", plan, posterior)], dataset, tmp_path / "demo.html").read_text()
     assert "NN and DE on made-up" in page
-    assert "NN and DE cannot be told apart" in page or "DE and NN cannot be told apart" in page
+    assert "NN and DE do not differ clearly" in page or "DE and NN do not differ clearly" in page

@@ -79,7 +79,7 @@ class _Workspace:
         self.key = (inputs, weight, padding)
         rows, self.channels, height, width = inputs
         out, _, side, _ = weight
-        self.border, self.taps = padding, side + 1
+        self.taps = side + 1
         self.down, self.across = (height + 2 * padding - side + 1) // 2, (width + 2 * padding - side + 1) // 2
         # An odd size is padded by one more line of zeros: gradients are summed in blocks of 2x2.
         self.height, self.width = (size + 2 * padding + (size % 2) for size in (height, width))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Summary
+from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
@@ -285,7 +285,7 @@ def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None,
     diverged = fit.diverged_at.get(member)
     epochs = fit.step // fit.steps_an_epoch
     finite = diverged is None
-    summary = Summary(
+    summary = MemberSummary(
         member,
         fit.step,
         epochs,

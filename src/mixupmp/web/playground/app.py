@@ -24,7 +24,7 @@ TRAINED_AT_ONCE = 2  # one more stops the oldest
 
 
 class TrainingQueue:
-    """The scenes in training. A page that asks for a new one does not watch the old one any more."""
+    """The scenes in training. A page that requests a new one stops watching the old one."""
 
     def __init__(self, at_once: int = TRAINED_AT_ONCE) -> None:
         self.at_once = at_once

@@ -19,7 +19,7 @@ from mixupmp.data import load
 from mixupmp.data.clusters import LIMIT
 from mixupmp.train.plans import plan_for
 
-# What a page may ask of the machine that serves it.
+# Limits on what a page may request from the machine that serves it.
 MOST_POINTS, MOST_CLASSES, MOST_MEMBERS, MOST_STEPS = 3000, 8, 16, 20_000
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary
+from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
 from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_metrics, rejection_curve
@@ -81,7 +81,7 @@ class EvaluatedRun:
     title: str
     record: FitRecord
     evaluation: Evaluation
-    summaries: tuple[Summary, ...] = ()
+    summaries: tuple[MemberSummary, ...] = ()
     members: str = ""
     notes: tuple[str, ...] = ()
     source: str = ""

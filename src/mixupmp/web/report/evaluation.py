@@ -64,7 +64,7 @@ class Evaluation:
 
 
 def evaluate(posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = ()) -> Evaluation:
-    """Ask a posterior about a dataset's test rows, and about corrupted copies of them: (corruption, severity)."""
+    """Predictions of a posterior for a dataset's test rows and for corrupted copies of them: (corruption, severity)."""
     posterior.task.require_classes("for a report")
     test = dataset.test.checked(len(dataset.classes), "test")
     members = posterior.member_probabilities(test.inputs).cpu()

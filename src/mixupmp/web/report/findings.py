@@ -68,7 +68,7 @@ def comparison(run: EvaluatedRun, baseline: EvaluatedRun) -> str:
             side = better if metric.sign * change.mean > 0 else worse
             side.append(f"{metric.title} ({metric.format_change(change.mean)})")
     if not better and not worse:
-        return f"{run.title} and {baseline.title} cannot be told apart on these rows."
+        return f"{run.title} and {baseline.title} do not differ clearly on these rows."
     parts = [
         f"is clearly {word} in {_listed(names)}" for word, names in (("better", better), ("worse", worse)) if names
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mixupmp.core.errors import BadRun
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Summary, left_out, member_notes
+from mixupmp.core.posterior import MemberSummary, Posterior, left_out, member_notes
 from mixupmp.core.rows import Dataset
 from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
@@ -96,7 +96,7 @@ def report_fits(
     return write_report(runs, path, title)
 
 
-def _members(sealed: Sealed) -> tuple[list[str | None], list[Summary]]:
+def _members(sealed: Sealed) -> tuple[list[str | None], list[MemberSummary]]:
     """Hashes of the members' weights, and the summaries of their fits."""
     names = sealed.names(r"members/\d{3,6}\.json")
     if not names:

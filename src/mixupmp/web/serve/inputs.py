@@ -125,7 +125,7 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
     except TooManyPixels as error:
         raise _too_large("The image", f"{error.size[0]} x {error.size[1]}", f"{limits.pixels} pixels") from None
     except WrongSize as error:
-        raise unusable(f"The image is {error.found}, the model takes {error.wanted}: ask ?resize=true.") from None
+        raise unusable(f"The image is {error.found}, the model takes {error.wanted}: add ?resize=true.") from None
     except BadData as error:
         raise unusable(_short(error)) from None
 

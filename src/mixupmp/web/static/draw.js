@@ -13,42 +13,42 @@ export const toPoint = (canvas, event) => {
 };
 
 export function drawFuture(canvas, rows, cursor) {
-  const pen = canvas.getContext("2d");
-  pen.fillStyle = fromTheme("--paper");
-  pen.fillRect(0, 0, canvas.width, canvas.height);
-  drawAxes(pen, canvas);
+  const context = canvas.getContext("2d");
+  context.fillStyle = fromTheme("--paper");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  drawAxes(context, canvas);
   const heaviest = rows.reduce((most, row) => Math.max(most, row[2]), 0.001);
   // Weights of one are small dots; where weights are drawn, area follows them.
   for (const row of rows) {
     const [x, y] = toPixel(canvas, row[0], row[1]);
     const radius = Math.min(14, 3.2 * Math.sqrt(Math.max(row[2], 0)));
     if (radius < 0.3) continue;
-    pen.beginPath();
-    pen.arc(x, y, radius, 0, 2 * Math.PI);
-    pen.globalAlpha = heaviest > 4 ? 0.55 : 0.7;
-    pen.fillStyle = rgb(blended(row.slice(3)));
-    pen.fill();
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.globalAlpha = heaviest > 4 ? 0.55 : 0.7;
+    context.fillStyle = rgb(blended(row.slice(3)));
+    context.fill();
   }
-  pen.globalAlpha = 1;
-  drawCursor(pen, canvas, cursor);
+  context.globalAlpha = 1;
+  drawCursor(context, canvas, cursor);
 }
 
-function drawAxes(pen, canvas) {
-  pen.strokeStyle = fromTheme("--line");
-  pen.lineWidth = 1;
+function drawAxes(context, canvas) {
+  context.strokeStyle = fromTheme("--line");
+  context.lineWidth = 1;
   for (const value of [-10, -5, 0, 5, 10]) {
     const [x, y] = toPixel(canvas, value, value);
-    pen.beginPath();
-    pen.moveTo(x, 0); pen.lineTo(x, canvas.height);
-    pen.moveTo(0, y); pen.lineTo(canvas.width, y);
-    pen.stroke();
+    context.beginPath();
+    context.moveTo(x, 0); context.lineTo(x, canvas.height);
+    context.moveTo(0, y); context.lineTo(canvas.width, y);
+    context.stroke();
   }
 }
 
 const patch = document.createElement("canvas");
 
 export function drawLandscape(canvas, view, seen, options) {
-  const pen = canvas.getContext("2d");
+  const context = canvas.getContext("2d");
   if (view) {
     const { side } = view;
     patch.width = patch.height = side;
@@ -62,16 +62,16 @@ export function drawLandscape(canvas, view, seen, options) {
       }
     }
     patch.getContext("2d").putImageData(image, 0, 0);
-    pen.imageSmoothingEnabled = true;
-    pen.imageSmoothingQuality = "high";
-    pen.drawImage(patch, 0, 0, canvas.width, canvas.height);
-    if (options.boundaries) drawBoundaries(pen, canvas, view);
+    context.imageSmoothingEnabled = true;
+    context.imageSmoothingQuality = "high";
+    context.drawImage(patch, 0, 0, canvas.width, canvas.height);
+    if (options.boundaries) drawBoundaries(context, canvas, view);
   } else {
-    pen.fillStyle = fromTheme("--raised");
-    pen.fillRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = fromTheme("--raised");
+    context.fillRect(0, 0, canvas.width, canvas.height);
   }
-  pen.drawImage(dotsOf(canvas, seen), 0, 0);
-  drawCursor(pen, canvas, options.cursor);
+  context.drawImage(dotsOf(canvas, seen), 0, 0);
+  drawCursor(context, canvas, options.cursor);
 }
 
 // The seen rows, drawn once for as long as they stay the same.
@@ -83,31 +83,31 @@ function dotsOf(canvas, seen) {
   dotted = key;
   dots.width = canvas.width;
   dots.height = canvas.height;
-  const pen = dots.getContext("2d");
+  const context = dots.getContext("2d");
   const radius = seen.length > 400 ? 2.4 : 4;
   for (const [x, y, label] of seen) {
     const [across, down] = toPixel(canvas, x, y);
-    pen.beginPath();
-    pen.arc(across, down, radius, 0, 2 * Math.PI);
-    pen.fillStyle = rgb(CLASSES[label]);
-    pen.fill();
-    pen.strokeStyle = "rgb(255 255 255 / .8)";
-    pen.lineWidth = seen.length > 400 ? 0.4 : 0.8;
-    pen.stroke();
+    context.beginPath();
+    context.arc(across, down, radius, 0, 2 * Math.PI);
+    context.fillStyle = rgb(CLASSES[label]);
+    context.fill();
+    context.strokeStyle = "rgb(255 255 255 / .8)";
+    context.lineWidth = seen.length > 400 ? 0.4 : 0.8;
+    context.stroke();
   }
   return dots;
 }
 
 // Where a member's class changes: the zero line of each class's lead, by marching squares.
-function drawBoundaries(pen, canvas, view) {
+function drawBoundaries(context, canvas, view) {
   const { side, members, classes, leads } = view;
   const cells = side * side;
   const size = canvas.width / side;
   const at = (column, row) => [(column + 0.5) * size, canvas.height - (row + 0.5) * size];
-  pen.lineWidth = 1.4;
-  pen.strokeStyle = "rgb(255 255 255 / .6)";
+  context.lineWidth = 1.4;
+  context.strokeStyle = "rgb(255 255 255 / .6)";
   for (let member = 0; member < members; member++) {
-    pen.beginPath();
+    context.beginPath();
     for (let k = 0; k < classes; k++) {
       const start = (member * classes + k) * cells;
       for (let row = 0; row < side - 1; row++) {
@@ -119,13 +119,13 @@ function drawBoundaries(pen, canvas, view) {
           const cut = { s: () => at(column + a / (a - b), row), e: () => at(column + 1, row + b / (b - c)),
             n: () => at(column + d / (d - c), row + 1), w: () => at(column, row + a / (a - d)) };
           for (const [from, to] of SEGMENTS[kind]) {
-            pen.moveTo(...cut[from]());
-            pen.lineTo(...cut[to]());
+            context.moveTo(...cut[from]());
+            context.lineTo(...cut[to]());
           }
         }
       }
     }
-    pen.stroke();
+    context.stroke();
   }
 }
 
@@ -134,15 +134,15 @@ const SEGMENTS = {
   8: [["n", "w"]], 9: [["n", "s"]], 10: [["s", "w"], ["n", "e"]], 11: [["n", "e"]], 12: [["e", "w"]], 13: [["e", "s"]], 14: [["s", "w"]],
 };
 
-function drawCursor(pen, canvas, cursor) {
+function drawCursor(context, canvas, cursor) {
   if (!cursor) return;
   const [x, y] = toPixel(canvas, ...cursor);
   for (const [color, width] of [["#000", 4], ["#fff", 2]]) {
-    pen.strokeStyle = color;
-    pen.lineWidth = width;
-    pen.beginPath();
-    pen.moveTo(x - 10, y); pen.lineTo(x + 10, y);
-    pen.moveTo(x, y - 10); pen.lineTo(x, y + 10);
-    pen.stroke();
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x - 10, y); context.lineTo(x + 10, y);
+    context.moveTo(x, y - 10); context.lineTo(x, y + 10);
+    context.stroke();
   }
 }

@@ -1,6 +1,6 @@
 // The server's page: send an image or a row, show who votes for what.
 const get = (id) => document.getElementById(id);
-const pad = get("pad"), pen = pad.getContext("2d");
+const pad = get("pad"), context = pad.getContext("2d");
 let about = null, token = "", asked = 0;
 
 const make = (name, attributes = {}, ...children) => {
@@ -87,17 +87,17 @@ function showVotes(row, answer, truth) {
 
 // ---- the pad -------------------------------------------------------------------------------------------------------
 function clearPad() {
-  pen.fillStyle = "#000";
-  pen.fillRect(0, 0, pad.width, pad.height);
+  context.fillStyle = "#000";
+  context.fillRect(0, 0, pad.width, pad.height);
 }
 
 async function show(blob) {
   try {
     const image = await createImageBitmap(blob);
     clearPad();
-    pen.imageSmoothingEnabled = image.width > pad.width;
+    context.imageSmoothingEnabled = image.width > pad.width;
     const scale = Math.min(pad.width / image.width, pad.height / image.height);
-    pen.drawImage(image, (pad.width - image.width * scale) / 2, (pad.height - image.height * scale) / 2, image.width * scale, image.height * scale);
+    context.drawImage(image, (pad.width - image.width * scale) / 2, (pad.height - image.height * scale) / 2, image.width * scale, image.height * scale);
   } catch { /* not a picture: the server says so */ }
 }
 
@@ -106,11 +106,11 @@ let down = false, due = null;
 const stroke = (event, from) => {
   const box = pad.getBoundingClientRect();
   const at = [((event.clientX - box.left) / box.width) * pad.width, ((event.clientY - box.top) / box.height) * pad.height];
-  Object.assign(pen, { strokeStyle: "#fff", lineWidth: pad.width / 11, lineCap: "round", lineJoin: "round" });
-  pen.beginPath();
-  pen.moveTo(...(from ?? at));
-  pen.lineTo(...at);
-  pen.stroke();
+  Object.assign(context, { strokeStyle: "#fff", lineWidth: pad.width / 11, lineCap: "round", lineJoin: "round" });
+  context.beginPath();
+  context.moveTo(...(from ?? at));
+  context.lineTo(...at);
+  context.stroke();
   clearTimeout(due);
   due = setTimeout(() => pad.toBlob((blob) => predictImage(blob), "image/png"), 250);
   return at;
