@@ -140,12 +140,12 @@ def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     changed = replace(plan, recipe=replace(plan.recipe, learning_rate=0.05), seed=7)
     with pytest.raises(RunChanged) as refused:
         fit(changed, engine="inline", run=tmp_path / "run", resume=True)
-    assert "plan.recipe.learning_rate: was 0.02, is 0.05" in str(refused.value)
-    assert "plan.seed: was 0, is 7" in str(refused.value)
+    assert "spec.recipe.learning_rate: was 0.02, is 0.05" in str(refused.value)
+    assert "spec.seed: was 0, is 7" in str(refused.value)
     with pytest.raises(RunChanged, match="arithmetic"):
         fit(runs.plan("cnn"), engine="vectorized", run=tmp_path / "run", resume=True)
     other = replace(plan, train=plan.train.take(plan.train.labels.argsort()))  # type: ignore[union-attr]
-    with pytest.raises(RunChanged, match=r"plan\.data\.sha256"):
+    with pytest.raises(RunChanged, match=r"fingerprints\.sha256"):
         fit(other, engine="inline", run=tmp_path / "run", resume=True)
     fit(changed, engine="inline", run=tmp_path / "run", resume=True, override=True)
 
