@@ -73,8 +73,8 @@ def _become_program(folder: Path, engine: str, before: int | None) -> NoReturn:
     os.dup2(log, 1)
     os.dup2(log, 2)
     if before is not None:
-        search = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH", "")]
-        os.environ |= {"SOAK_KILL_BEFORE": str(before), "PYTHONPATH": os.pathsep.join(filter(None, search))}
+        sys.path.insert(0, str(Path(sitecustomize.__file__).parent))  # worker processes start with this path
+        os.environ["SOAK_KILL_BEFORE"] = str(before)
         sitecustomize.install(before)
     code = 1
     try:

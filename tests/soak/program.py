@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from mixupmp import Every, Recipe, mixup_mp, plan_for
+from mixupmp import CheckpointInterval, Recipe, mixup_mp, plan_for
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.run import fit
+from mixupmp.train.run import Engine, fit
 
 
 def rows(count: int, generator: torch.Generator) -> Rows:
@@ -17,10 +17,10 @@ def rows(count: int, generator: torch.Generator) -> Rows:
     return Rows(torch.randn(count, 4, generator=generator) + labels[:, None], labels)
 
 
-def main(folder: Path, engine: str) -> None:
+def main(folder: Path, engine: Engine) -> None:
     generator = torch.Generator().manual_seed(0)
     dataset = Dataset("clusters", rows(96, generator), rows(30, generator), ("a", "b", "c"))
     plan = plan_for(dataset, mixup_mp(1.0, 1.0, 2), "mlp", Recipe(epochs=4, batch_size=32, learning_rate=0.05))
-    posterior = fit(plan, engine=engine, run=folder, resume=True, every=Every(epochs=1))  # type: ignore[arg-type]
+    posterior = fit(plan, engine=engine, run=folder, resume=True, checkpoints=CheckpointInterval(epochs=1))
     correct = posterior.probabilities(dataset.test.inputs).argmax(1) == dataset.test.labels
     RunFolder(folder).add_evaluation("test rows", {"acc": float(correct.float().mean())})

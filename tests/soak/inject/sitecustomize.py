@@ -1,6 +1,6 @@
 """Kills the process before its n-th file operation.
 
-Worker processes import this module at their start, as its folder is on PYTHONPATH; the number comes from the variable
+Worker processes import this module at their start, as its folder is on their path; the number comes from the variable
 SOAK_KILL_BEFORE. Files that the import system writes do not pass through `os`, so the count is the same in every run.
 """
 
@@ -45,9 +45,12 @@ def _counted_open(original: Callable[..., int], last: int) -> Callable[..., int]
 
 def install(last: int) -> None:
     """Count file operations from now on, and kill the process before the last of them."""
-    for name in OPERATIONS:
-        setattr(os, name, _counted(getattr(os, name), last))
-    os.open = _counted_open(os.open, last)
+    for name in (*OPERATIONS, "open"):
+        original = getattr(os, name)
+        counted = (_counted_open if name == "open" else _counted)(original, last)
+        setattr(os, name, counted)
+        if original in os.supports_dir_fd:
+            os.supports_dir_fd.add(counted)
 
 
 if "SOAK_KILL_BEFORE" in os.environ:
