@@ -15,11 +15,12 @@ from torch import Tensor
 from mixupmp import ALL_METHODS, Categorical, Dataset, Gaussian, Method, Recipe, Standardize, Task
 from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup
 from mixupmp.core.errors import InvalidArgument, MixupMPError, UnknownName
+from mixupmp.core.foreign import Foreign
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop, RandomResizedCrop
 from mixupmp.core.methods import arguments_of, deep_ensemble, mixup_mp
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import paper_bootstrap, paper_clusters, paper_images
-from mixupmp.core.spec import Foreign, decode, encode
+from mixupmp.core.spec import decode, encode
 from mixupmp.networks import MLP, Network, named
 from mixupmp.train.plans import DataSettings, Settings, plan_for, settings_from
 

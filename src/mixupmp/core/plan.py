@@ -15,12 +15,13 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core import seeds
 from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import MemberSummary, Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import DatasetRows, Rows, RowSource
-from mixupmp.core.spec import Json, encode
+from mixupmp.core.spec import encode
 from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
 

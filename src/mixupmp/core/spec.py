@@ -10,24 +10,21 @@ same in every process, so that a resumed run can be compared with it. It cannot 
 
 from __future__ import annotations
 
-import difflib
 import functools
-import hashlib
 import inspect
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
-from types import CodeType, FunctionType, NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import cattrs
-from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
 from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
-from mixupmp.core.errors import InvalidArgument, MixupMPError, UnknownName
+from mixupmp.core.errors import UnknownName
+from mixupmp.core.foreign import Foreign, Json, identification, import_path
 from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, RandomResizedCrop, cifar_kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
 from mixupmp.core.methods import Method, method_names
@@ -37,9 +34,9 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Standardize
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
 from mixupmp.core.shared import SharedEnsemble
+from mixupmp.core.spec_errors import Mismatch, placed_error, unknown_argument
 from mixupmp.core.weights import Dirichlet, Expected, StabilizedDirichlet, Weights
 
-Json = Any  # None, bool, int, float, str, and lists and dictionaries of them
 T = TypeVar("T")
 
 # Types that stand for one of several classes, distinguished by "type".
@@ -95,7 +92,7 @@ def encode(value: object, depth: int = 0) -> Json:
         return [encode(item, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
         return sorted(str(encode(item, depth + 1)) for item in value)
-    return {"type": _tag(value)} if _own(value) else _identification(value, depth)
+    return {"type": _tag(value)} if _own(value) else identification(value, lambda item: encode(item, depth + 1))
 
 
 def decode(document: Json, kind: type[T], place: str = "", *, keep_foreign: bool = False) -> T:
@@ -116,7 +113,7 @@ def decode(document: Json, kind: type[T], place: str = "", *, keep_foreign: bool
     try:
         return _converter(keep_foreign).structure(document, kind)
     except Exception as error:  # noqa: BLE001 - cattrs and the classes raise what they like
-        raise _placed(error, place) from None
+        raise placed_error(error, place) from None
 
 
 def decode_arguments(function: Callable[..., object], arguments: Mapping[str, Json], place: str) -> dict[str, Any]:
@@ -125,7 +122,7 @@ def decode_arguments(function: Callable[..., object], arguments: Mapping[str, Js
     known = [name for name in parameters if name in hints]
     for name, value in arguments.items():
         if name not in known:
-            raise _unknown_argument(function, name, value, known, place)
+            raise unknown_argument(function, name, value, known, place)
     return {name: decode(value, hints[name], f"{place}.{name}") for name, value in arguments.items()}
 
 
@@ -137,26 +134,6 @@ def shown(value: Json) -> str:
         value = {"type": value["path"], **value["arguments"]}
     arguments = ", ".join(f"{name}={shown(item)}" for name, item in value.items() if name != "type")
     return f"{value.get('type', '')}({arguments})"
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A part of a decoded value that is not this package's own. It can be shown and compared, not used."""
-
-    described: str
-
-    def __call__(self, inputs: object, generator: object) -> Any:
-        raise InvalidArgument("spec", self.described, "used only by whoever has its code", "Pass the object itself.")
-
-    sample = draw = posterior = __call__
-
-    def __repr__(self) -> str:
-        return self.described
-
-
-class _Mismatch(Exception):
-    def __init__(self, value: object, must: str, hint: str = "") -> None:
-        self.value, self.must, self.hint = value, must, hint
 
 
 @functools.cache
@@ -193,19 +170,19 @@ def _is_origin(*origins: object) -> Callable[[object], bool]:
 
 def _simple(name: str, accepted: Callable[[object], bool], value: Json, _: type) -> Json:
     if not accepted(value):
-        raise _Mismatch(value, name)
+        raise Mismatch(value, name)
     return value
 
 
 def _float(value: Json) -> float:
     if (isinstance(value, int | float) and not isinstance(value, bool)) or value in ("inf", "-inf"):
         return float(value)
-    raise _Mismatch(value, "a number")
+    raise Mismatch(value, "a number")
 
 
 def _literal(kind: Any, value: Json, _: type) -> Json:
     if value not in get_args(kind):
-        raise _Mismatch(value, f"one of {', '.join(map(str, get_args(kind)))}")
+        raise Mismatch(value, f"one of {', '.join(map(str, get_args(kind)))}")
     return value
 
 
@@ -213,7 +190,7 @@ def _sequence(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> t
     kinds = get_args(kind)
     repeated = len(kinds) == 1 or kinds[1] is Ellipsis
     if not isinstance(value, list | tuple) or not (repeated or len(value) == len(kinds)):
-        raise _Mismatch(value, "a list" if repeated else f"a list of {len(kinds)}")
+        raise Mismatch(value, "a list" if repeated else f"a list of {len(kinds)}")
     each = (kinds[0],) * len(value) if repeated else kinds
     return tuple(converter.structure(item, inner) for item, inner in zip(value, each, strict=True))
 
@@ -222,14 +199,14 @@ def _union(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> obje
     options = [option for option in get_args(kind) if option is not NoneType]
     if value is None and len(options) < len(get_args(kind)):
         return None
-    wrong: list[_Mismatch] = []
+    wrong: list[Mismatch] = []
     for option in options:
         try:
             return converter.structure(value, option)
-        except _Mismatch as error:
+        except Mismatch as error:
             wrong.append(error)
     must = " or ".join(error.must for error in wrong)
-    raise _Mismatch(value, must if len(options) == len(get_args(kind)) else f"{must} or left out", wrong[-1].hint)
+    raise Mismatch(value, must if len(options) == len(get_args(kind)) else f"{must} or left out", wrong[-1].hint)
 
 
 def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value: Json, _: type) -> object:
@@ -247,7 +224,7 @@ def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value
         return Foreign(shown(value))
     if isinstance(value, Mapping) and isinstance(tag, str) and "." not in tag:
         raise UnknownName("type", tag, names)
-    raise _Mismatch(value, f"one of {', '.join(names)}", "Pass what is your own in Python: it is not read from a file.")
+    raise Mismatch(value, f"one of {', '.join(names)}", "Pass what is your own in Python: it is not read from a file.")
 
 
 def _named_kernel(name: str) -> Kernel:
@@ -261,10 +238,10 @@ def _dataclass_hook(converter: cattrs.Converter, cls: Any) -> Callable[[Json, ty
 
     def structure(value: Json, _: type) -> object:
         if not isinstance(value, Mapping):
-            raise _Mismatch(value, "a table of settings")
+            raise Mismatch(value, "a table of settings")
         tag = value.get("type", cls.__name__)
         if tag != cls.__name__:
-            raise _Mismatch(tag, f"a {cls.__name__}")
+            raise Mismatch(tag, f"a {cls.__name__}")
         if cls in _READERS:
             return _READERS[cls](value)
         if cls is Method and "type" not in value:
@@ -283,46 +260,9 @@ def _called(value: Mapping[str, Json]) -> Method:
     return known[name](**decode_arguments(known[name], arguments, ""))
 
 
-def _placed(error: BaseException, place: str) -> MixupMPError:
-    """The first thing that was wrong, as one of our errors that names where."""
-    if isinstance(error, ClassValidationError):
-        inner: Sequence[BaseException] = error.exceptions
-        extra = [e for e in inner if isinstance(e, ForbiddenExtraKeysError)]
-        first = extra[0] if extra else inner[0]
-        notes = [note.name for note in getattr(first, "__notes__", ()) if hasattr(note, "name")]
-        return _placed(first, ".".join(filter(None, [place, *notes])))
-    if isinstance(error, ForbiddenExtraKeysError):
-        table = f"setting in [{place}]" if place else "setting"
-        return UnknownName(table, sorted(error.extra_fields)[0], (f.name for f in fields(cast(Any, error.cl))))
-    if isinstance(error, _Mismatch):
-        hint = error.hint or (f"Write [{place}] above its keys." if error.must == "a table of settings" else "")
-        return InvalidArgument(place or "document", error.value, error.must, hint)
-    if isinstance(error, KeyError):
-        return InvalidArgument(place or str(error), None, "given")
-    if isinstance(error, InvalidArgument):  # refused by the class itself, which does not know where it was written
-        placed = InvalidArgument(place, None, "")
-        placed.args = (f"{place}.{error}" if place and not str(error).startswith(".") else f"{place}{error}",)
-        return placed
-    if isinstance(error, MixupMPError):
-        return error
-    return InvalidArgument(place or "document", type(error).__name__, "readable", str(error))
-
-
-def _unknown_argument(
-    function: Callable[..., object], name: str, value: Json, known: Sequence[str], place: str
-) -> MixupMPError:
-    called = function.__name__.replace("_", "-")
-    if difflib.get_close_matches(name, known):
-        return UnknownName(f"argument of {called}", name, known)
-    return InvalidArgument(f"{place}.{name}", value, f"left out for {called}", f"It takes {', '.join(known)}.")
-
-
 def _hints(function: Callable[..., object]) -> dict[str, Any]:
     target = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     return {**dict.fromkeys(inspect.signature(function).parameters, Any), **get_type_hints(target)}
-
-
-# What is not this package's own: an identification that is the same in every process.
 
 
 def _own(value: object) -> bool:
@@ -332,41 +272,8 @@ def _own(value: object) -> bool:
 def _tag(value: Any) -> str:
     """The registered name of our own classes and functions, the import path of any other."""
     name: str = value.__name__
-    return name if REGISTRY.get(name) is value else _path(value)
-
-
-def _path(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}"
+    return name if REGISTRY.get(name) is value else import_path(value)
 
 
 def _items(items: Mapping[Any, object], depth: int) -> dict[str, Json]:
     return {str(key): encode(item, depth + 1) for key, item in items.items()}
-
-
-def _identification(value: Any, depth: int) -> Json:
-    if isinstance(value, functools.partial):
-        arguments = {"arguments": encode(value.args, depth + 1), "settings": encode(value.keywords, depth + 1)}
-        return {"type": "functools.partial", "function": encode(value.func, depth + 1), **arguments}
-    if inspect.ismethod(value):
-        return {"type": "types.MethodType", "function": _path(value), "of": encode(value.__self__, depth + 1)}
-    if isinstance(value, FunctionType) and "<" in value.__qualname__:
-        # A lambda has no name to tell it from the next: tell it by its code, and by what that refers to.
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
-        held = [item if not isinstance(item, FunctionType) else item.__qualname__ for item in held]
-        defaults = encode([value.__defaults__, value.__kwdefaults__], depth + 1)
-        return f"{_path(value)} #{_digest([list(_code(value.__code__)), encode(held, depth + 1), defaults])}"
-    if callable(value) and hasattr(value, "__qualname__"):
-        return _path(value)
-    if next(kind for kind in type(value).__mro__ if "__repr__" in vars(kind)) is object:
-        return {"type": _path(type(value)), **_items(getattr(value, "__dict__", {}), depth)}
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # an address is another in the next process
-
-
-def _code(code: CodeType) -> Iterator[object]:
-    yield code.co_code.hex()
-    yield code.co_names
-    yield [list(_code(item)) if isinstance(item, CodeType) else repr(encode(item)) for item in code.co_consts]
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]

@@ -19,13 +19,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
-from mixupmp.core.spec import Json
 from mixupmp.decide.default import ALPHA, Choice, choose
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection

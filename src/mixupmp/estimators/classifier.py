@@ -16,12 +16,12 @@ from torch import Tensor
 
 from mixupmp import metrics
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, UnknownName, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
-from mixupmp.core.spec import Json
 from mixupmp.decide.abstain import fit_abstention
 from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
 from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, Temperature, calibrator_from_dict

@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.rows import Rows, Standardize
-from mixupmp.core.spec import Json, encode
+from mixupmp.core.spec import encode
 from mixupmp.estimators.columns import Column, describe, describe_frame, encode_columns, frame_columns, is_frame
 
 # A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: distinguished when they are read.

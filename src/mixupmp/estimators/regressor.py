@@ -11,11 +11,12 @@ from sklearn.base import RegressorMixin
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.methods import Method, mixup_mp
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
-from mixupmp.core.spec import Json, decode
+from mixupmp.core.spec import decode
 from mixupmp.decide.default import ALPHA
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import (

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from mixupmp.core.errors import BadRun, UnknownName, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.spec import Json, decode, encode, register
+from mixupmp.core.spec import decode, encode, register
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.classifier import PosteriorClassifier

@@ -13,13 +13,14 @@ from torch import nn
 
 from mixupmp.core import spec
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.foreign import Json
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.core.posterior import logits_of
 from mixupmp.networks.catalog import named, own_classes
 from mixupmp.networks.network import Network
 
 TABLE_HIDDEN = (128, 128)  # chosen with the default recipes, on validation rows: see `train.plans`
-NetworkChoice = None | str | Mapping[str, spec.Json] | nn.Module | Callable[..., nn.Module]
+NetworkChoice = None | str | Mapping[str, Json] | nn.Module | Callable[..., nn.Module]
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ def factory_for(
     return factory
 
 
-def sized_network(
-    settings: Mapping[str, spec.Json], shape: tuple[int, ...], outputs: int, dropout: float = 0.0
-) -> Network:
+def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs: int, dropout: float = 0.0) -> Network:
     """The network of a settings table: in full, as `encode` writes it, or a name with some arguments.
 
     Without a name it is the CNN for images and an MLP of two layers of 128 units for everything else.

@@ -11,6 +11,7 @@ from torch import nn
 
 from mixupmp.core import spec
 from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.foreign import Json
 
 LAYERS_LIMIT = 1000  # of a network that a file describes: a hostile depth must not keep us building
 
@@ -65,7 +66,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
-def read_network(document: Mapping[str, spec.Json]) -> Network:
+def read_network(document: Mapping[str, Json]) -> Network:
     """A described network of this package's own; an import path of anything else is never followed."""
     from mixupmp.networks.catalog import own_classes  # which names `Network` in its entries
 

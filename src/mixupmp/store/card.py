@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import MemberSummary, left_out
-from mixupmp.core.spec import Json, encode, shown
+from mixupmp.core.spec import encode, shown
 from mixupmp.metrics import display
 from mixupmp.networks import Network
 from mixupmp.store.record import FitRecord, read_record

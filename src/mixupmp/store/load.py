@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from mixupmp.core import seeds
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, MemberSummary, Posterior, Task, left_out
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
 from mixupmp.core.shared import SharedEnsemble, SharedPosterior
-from mixupmp.core.spec import Json, decode, encode
+from mixupmp.core.spec import decode, encode
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
 from mixupmp.networks import Network

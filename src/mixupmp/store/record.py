@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mixupmp.core.foreign import Foreign, Json
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Task
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.spec import Foreign, Json, decode, shown
+from mixupmp.core.spec import decode, shown
 from mixupmp.networks import Network
 from mixupmp.networks.catalog import own_classes
 

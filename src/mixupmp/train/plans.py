@@ -39,6 +39,7 @@ import torch
 
 from mixupmp import data
 from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, arguments_of, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
@@ -46,7 +47,7 @@ from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.core.shared import SharedEnsemble
-from mixupmp.core.spec import Json, decode, encode, register
+from mixupmp.core.spec import decode, encode, register
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for
 from mixupmp.networks.tabular import quantile_edges

@@ -9,9 +9,10 @@ from math import isinf
 from types import FunctionType
 
 import mixupmp
+from mixupmp.core.foreign import Foreign, Json
 from mixupmp.core.methods import Method, arguments_of, method_names
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.spec import Foreign, Json, decode
+from mixupmp.core.spec import decode
 from mixupmp.networks import Network
 from mixupmp.store.record import FitRecord
 from mixupmp.train.plans import DataSettings, is_path
