@@ -147,7 +147,6 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has no other threads
-    ends = time.monotonic() + 60 * options.minutes
     chance, tallies, spans = random.Random(options.seed), [], {}
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
         program.main(Path(scratch) / "imports", "inline")  # whatever is imported at first use is now in every fork
@@ -156,7 +155,7 @@ def main() -> int:
             assert run(folder, engine) == 0, folder.with_suffix(".log").read_text()
             tallies.append(Tally(engine, weights(folder)))
             spans[engine] = time.monotonic() - started
-        turn = 0
+        turn, ends = 0, time.monotonic() + 60 * options.minutes  # of kills: a busy machine takes seconds to get here
         while time.monotonic() < ends:
             tally = tallies[turn % len(tallies)]
             folder = Path(scratch) / f"{tally.engine}-{turn}"
