@@ -149,3 +149,17 @@ def test_options_that_do_not_belong_are_refused(tmp_path):
         load_path(path, size=32)
     with pytest.raises(InvalidArgument, match="test_fraction"):
         load_path(path, test_fraction=1.5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels"),
+    [
+        (np.float64(3), LABELS),
+        (TABLE, np.int64(1)),
+        (np.float64(3), np.int64(1)),
+        (TABLE, np.full(40, 0x7FFFFFFF, np.uint32).view("<U1")),
+    ],
+)
+def test_single_numbers_and_text_of_no_characters_are_refused(tmp_path, inputs, labels):
+    with pytest.raises(BadData, match=r"a\.npz"):
+        load_path(saved(tmp_path / "a.npz", X=inputs, y=labels))

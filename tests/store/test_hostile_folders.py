@@ -18,6 +18,8 @@ from mixupmp.core.errors import BadRun
 from mixupmp.core.files import Directory
 from mixupmp.core.plan import Plan
 from mixupmp.store.folder import RunFolder
+from mixupmp.train.job import FitInterrupted
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import fit
 from small_data import small_table
 
@@ -42,6 +44,18 @@ def precious(tmp_path: Path) -> Path:
     (directory / "thesis.txt").write_text("words")
     (directory / "000000000001-0123456789abcdef.safetensors").write_text("data")
     return directory
+
+
+class StopAtEpoch(Callback):
+    """Stops a fit after its first epoch."""
+
+    ended = False
+
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
+        self.ended = True
+
+    def should_stop(self) -> bool:
+        return self.ended
 
 
 def resume(folder: Path) -> None:
@@ -173,6 +187,44 @@ def test_a_run_with_a_checkpoint_of_something_else_is_not_resumed(
     RunFolder(run).checkpoints(1).write(2, {"a": torch.zeros(2)}, content)
     with pytest.raises(BadRun, match="checkpoints/001 holds a checkpoint of something else"):
         fit(small_plan(), engine=engine, run=run, resume=True)
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorized"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "3"},
+        {"step": -1},
+        {"step": 10**9},
+        {"seconds": None},
+        {"seconds": float("nan")},
+        {"history": {}},
+        {"history": [{"epoch": "x"}]},
+        {"text": []},
+        {"tensor": "optimizer/0/momentum_buffer"},
+    ],
+)
+def test_a_checkpoint_with_an_impossible_state_is_refused(
+    tmp_path: Path, engine: Any, change: dict[str, object]
+) -> None:
+    """The fused optimizer would read beyond a buffer that is smaller than its weights."""
+    run, kept = RunFolder(tmp_path / "run"), CheckpointInterval(epochs=1)
+    plan = plan_for(small_table(), deep_ensemble(2), "mlp", Recipe(epochs=3, learning_rate=0.05))
+    fit(plan, engine=engine, run=run.path, members=[0])
+    with pytest.raises(FitInterrupted):
+        fit(plan, engine=engine, run=run.path, members=[1], resume=True, checkpoints=kept, progress=StopAtEpoch())
+    found = run.checkpoints(1).read()
+    assert found is not None
+    tensors, text = found
+    if name := change.get("tensor"):
+        assert name in tensors
+        tensors[str(name)] = torch.zeros(1)
+    else:
+        text["fit"] = json.dumps(change.get("text", json.loads(text["fit"]) | change))
+    run.checkpoints(1).remove()
+    run.checkpoints(1).write(2, tensors, text)
+    with pytest.raises(BadRun, match="checkpoints/001 holds a checkpoint of something else"):
+        fit(plan, engine=engine, run=run.path, resume=True)
 
 
 def test_a_whole_checkpoint_of_something_else_is_named(folder: Path) -> None:

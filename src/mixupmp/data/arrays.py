@@ -31,6 +31,8 @@ def as_inputs(array: Array, where: str) -> Tensor:
     """
     if array.dtype.kind not in "biuf":
         raise BadData(f"{where}: inputs of type {array.dtype} are not numbers.")
+    if array.ndim == 0:
+        raise BadData(f"{where}: inputs are a single number: they must be rows.")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim == 3 and array.dtype.kind in "iu":
@@ -79,14 +81,17 @@ def _as_labels(labels: Array, where: str) -> Array:
             return np.char.decode(labels, "utf-8")
     if labels.dtype.kind not in "biuU":
         raise BadData(f"{where}: labels of type {labels.dtype} cannot be classes: use text or whole numbers.")
+    if labels.dtype.kind == "U":
+        with reading(where, "labels of text"):  # a file may hold numbers that are no characters
+            labels.tolist()
     return labels
 
 
 def dataset_of(name: str, where: str, inputs: Tensor, labels: Array, fraction: float, seed: int) -> Dataset:
     """A dataset of one set of rows, of which a stratified share becomes the test set."""
-    if len(inputs) != len(labels):
-        raise BadData(f"{where} has {len(inputs)} rows of inputs but {len(labels)} labels.")
     (numbers,), classes = encode(where, labels)
+    if len(inputs) != len(numbers):
+        raise BadData(f"{where} has {len(inputs)} rows of inputs but {len(numbers)} labels.")
     # Checked before the split, so that an error speaks of the user's own row numbers.
     rows = Rows(inputs, numbers).checked(len(classes), where)
     train, test = split(rows, fraction, seed)

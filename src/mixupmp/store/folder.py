@@ -189,7 +189,6 @@ def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
         raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")
     values = dict(record)
     digest = values.pop("sha256")
-    history = values["history"]
     counts = [values[name] for name in ("member", "steps", "epochs")]
     right = (
         all(whole(value, 0) for value in counts)
@@ -198,12 +197,18 @@ def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
         and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
         and isinstance(values.get("collapsed", False), bool)
         and (digest is None or isinstance(digest, str))
-        and isinstance(history, list)
-        and all(isinstance(entry, dict) and whole(entry.get("epoch"), 0) and _numbers(entry) for entry in history)
+        and is_history(values["history"])
     )
     if not right:
         raise BadRun(f"{path} is damaged: a value has the wrong type. Restore it from a copy, or fit it again.")
     return MemberSummary(**values), digest
+
+
+def is_history(value: object) -> bool:
+    """Whether this is a list of records, one an epoch, that hold numbers."""
+    return isinstance(value, list) and all(
+        isinstance(entry, dict) and whole(entry.get("epoch"), 0) and _numbers(entry) for entry in value
+    )
 
 
 def _numbers(values: Mapping[str, object]) -> bool:

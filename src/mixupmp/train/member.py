@@ -24,7 +24,7 @@ from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format
-from mixupmp.train.state import copied, optimizer_tensors, restore_optimizer, with_prefix
+from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
 from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
@@ -281,10 +281,14 @@ class MemberFit:
         restore_optimizer(self.optimizer, with_prefix(tensors, "optimizer/"))
         self.draws.set_state(tensors["generator/draws"])
         self._global_state, self._cuda_state = tensors["generator/global"], tensors.get("generator/cuda")
+        torch.Generator().set_state(self._global_state)  # which raises where it is no state
         self.over_confidence = tensors.get("over_confidence")
         self._adapt()
-        self.losses = list(tensors["losses"].unbind()) if "losses" in tensors else []
-        saved = json.loads(text["fit"])
+        losses = tensors.get("losses", torch.empty(0))
+        if losses.ndim != 1 or not losses.is_floating_point():
+            raise ValueError("losses are not a vector of numbers")
+        self.losses = list(losses.unbind())
+        saved = parse_progress(text, self.total_steps)
         self.step, self.seconds = saved["step"], saved["seconds"]
         self.interpolated_at, self.history = saved["interpolated_at"], saved["history"]
         self.scaler.load_state_dict(saved["scaler"])

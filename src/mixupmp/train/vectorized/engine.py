@@ -29,6 +29,7 @@ from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
 from mixupmp.train.pool import NotPicklable
+from mixupmp.train.state import parse_progress
 from mixupmp.train.validation import outputs_constant, probed_inputs, take_votes, validation_scores
 from mixupmp.train.vectorized.group import Group, unsuited
 
@@ -59,7 +60,7 @@ class VectorizedFit:
         with pinned_threads(1):  # as the groups' own threads: what is drawn for a future is part of the fit
             self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
         if saved is not None:
-            self._restore({member: json.loads(text["fit"]) for member, (_, text) in saved.items()})
+            self._restore({member: parse_progress(text, self.total_steps) for member, (_, text) in saved.items()})
         self.threads = ThreadPoolExecutor(len(groups), initializer=torch.set_num_threads, initargs=(1,))
 
     @property

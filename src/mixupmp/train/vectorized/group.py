@@ -156,6 +156,8 @@ class Group:
                 _, number, name = key.split("/")
                 parts = [state[key] for state in states]
                 whole = torch.stack(parts) if parts[0].ndim else parts[0]
+                if whole.ndim and whole.shape != self.parameters[int(number)].shape:
+                    raise ValueError(f"{key} has the shape {tuple(parts[0].shape)}, which is not that of its weights")
                 saved["state"].setdefault(int(number), {})[name] = whole
         self.optimizer.load_state_dict(saved)
 

@@ -1,0 +1,224 @@
+"""Files of run folders, each sealed again after it was changed, so that what lies behind the hashes is reached."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from hypothesis import strategies as st
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
+from tests.fuzz.mutate import joined, mutated, mutated_json
+from tests.fuzz.target import Check, Target
+
+from mixupmp import (
+    Recipe,
+    deep_ensemble,
+    load,
+    mc_dropout,
+    mixup_mp,
+    plan_for,
+    shared_mixup_mp,
+)
+from mixupmp.core.plan import Plan
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.store.card import model_card
+from mixupmp.store.folder import RunFolder
+from mixupmp.store.manifest import Sealed
+from mixupmp.train.job import Job, fit_member
+from mixupmp.train.member import MemberFit
+from mixupmp.train.plans import read_toml, settings_from
+from mixupmp.train.run import fit
+
+TOML = b"""seed = 3
+engine = "auto"
+[data]
+name = "digits"
+rows = 500
+[network]
+name = "mlp"
+hidden = [16, 16]
+[method]
+name = "mixup-mp"
+ratio = inf
+kernel = ["pad-crop", "flip"]
+[recipe]
+epochs = 10
+learning_rate = 0.05
+"""
+
+
+def _plan(kind: str) -> Plan:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(24) % 3
+    rows = Rows(torch.randn(24, 4, generator=generator) + labels[:, None], labels)
+    dataset = Dataset("clusters", rows, rows, ("a", "b", "c"))
+    methods = {
+        "Ensemble": lambda: mixup_mp(1.0, 1.0, 2),
+        "DropoutMasks": lambda: mc_dropout(2, 0.1),
+        "SharedEnsemble": lambda: shared_mixup_mp(members=2),
+        "plain": lambda: deep_ensemble(1),
+    }
+    return plan_for(dataset, methods[kind](), "mlp", Recipe(epochs=2, batch_size=16, learning_rate=0.01))
+
+
+KINDS = ("DropoutMasks", "SharedEnsemble", "Ensemble")
+
+
+@functools.cache
+def _templates() -> dict[str, dict[str, bytes]]:
+    """The files of small finished runs, by the sampler of their method."""
+    found = {}
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "run"
+            fit(_plan(kind), engine="inline", run=folder)
+            RunFolder(folder).add_evaluation("test rows", {"acc": 0.5, "nll": 1.0})
+            files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+            found[kind] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files)}
+    return found
+
+
+def _seeds(name: str) -> list[bytes]:
+    return [files[name] for files in _templates().values()]
+
+
+def _use(folder: Path) -> None:
+    """Everything that is done with a run from elsewhere, short of training."""
+    posterior = load(folder)
+    probabilities = posterior.probabilities(torch.zeros(1, *posterior.task.input_shape))
+    assert bool(torch.isfinite(probabilities).all()), "a loaded posterior predicts numbers that are not finite"
+    run = RunFolder(folder)
+    summaries = [summary for k in range(2) if (summary := run.summary(k)) is not None]
+    model_card(run.config(), summaries, run.evaluations())
+    settings_from(run.config()["spec"])
+
+
+def _in_run(name: str, seal: bool = True) -> Callable[[Path], Check]:
+    """The reader of a run in which the file `name` is the case."""
+
+    def prepare(scratch: Path) -> Check:
+        manifests = {}
+        for kind, files in _templates().items():
+            for path, content in files.items():
+                (scratch / kind / path).parent.mkdir(parents=True, exist_ok=True)
+                (scratch / kind / path).write_bytes(content)
+            manifests[kind] = Sealed(scratch / kind).hashes
+
+        def check(content: bytes) -> None:
+            sampler = next((kind for kind in KINDS if f'"{kind}"'.encode() in content), "Ensemble")
+            folder = scratch / sampler
+            original = _templates()[sampler]
+            (folder / name).write_bytes(content)
+            if seal:
+                hashes = manifests[sampler] | {name: hashlib.sha256(content).hexdigest()}
+                (folder / "manifest.json").write_text(json.dumps(hashes))
+            try:
+                _use(folder)
+            finally:
+                (folder / name).write_bytes(original[name])
+                (folder / "manifest.json").write_bytes(original["manifest.json"])
+
+        return check
+
+    return prepare
+
+
+def _json_cases(name: str) -> st.SearchStrategy[bytes]:
+    seeds = _seeds(name)
+    return st.one_of(mutated_json(seeds), mutated_json(seeds), mutated_json(seeds), mutated(seeds))
+
+
+def _tensor_parts(content: bytes) -> list[bytes]:
+    (length,) = struct.unpack("<Q", content[:8])
+    return [content[8 : 8 + length], content[8 + length :]]
+
+
+def _join_tensors(parts: list[bytes]) -> bytes:
+    header, *data = parts or [b""]
+    return struct.pack("<Q", len(header)) + header + b"".join(data)
+
+
+def _tensor_cases(seeds: list[bytes]) -> st.SearchStrategy[bytes]:
+    parts = [_tensor_parts(seed) for seed in seeds]
+    headers = [header for header, _ in parts]
+    renamed = st.integers(0, len(parts) - 1).flatmap(
+        lambda k: mutated_json([headers[k]]).map(lambda header: _join_tensors([header, parts[k][1]]))
+    )
+    return st.one_of(renamed, renamed, joined(parts, _join_tensors), mutated(seeds))
+
+
+@functools.cache
+def _checkpoints() -> list[bytes]:
+    """States of a member after each of its steps."""
+    kept: list[bytes] = []
+
+    class Keep:
+        def on_step(self, fit: MemberFit) -> None:
+            kept.append(save(*fit.state()))
+
+    MemberFit(_plan("plain"), 0).run(Keep())
+    return kept[:-1]
+
+
+def _checkpoint_cases() -> st.SearchStrategy[bytes]:
+    """Checkpoints with any part changed, and whole ones whose text is that of another state."""
+    header, tensors = _tensor_parts(_checkpoints()[1])
+    document = json.loads(header)
+    text = document["__metadata__"]["fit"].encode()
+
+    def with_text(changed: bytes) -> bytes:
+        metadata = {"fit": changed.decode("utf-8", "replace")}
+        return _join_tensors([json.dumps(document | {"__metadata__": metadata}).encode(), tensors])
+
+    def with_tensor(name: str, shape: list[int], dtype: torch.dtype) -> bytes:
+        return save(load_tensors(_checkpoints()[1]) | {name: torch.ones(shape).to(dtype)}, document["__metadata__"])
+
+    names = st.sampled_from(
+        [*sorted(set(document) - {"__metadata__"}), "losses", "optimizer/0/other", "optimizer/99/x"]
+    )
+    dtypes = st.sampled_from((torch.float32, torch.float64, torch.uint8, torch.int64, torch.bool, torch.bfloat16))
+    shaped = st.builds(with_tensor, names, st.lists(st.integers(0, 40), max_size=3), dtypes)
+    states = st.one_of(shaped, mutated_json([text]), mutated([text])).map(with_text)
+    return st.one_of(states, states, _tensor_cases(_checkpoints()))
+
+
+def _prepare_checkpoint(scratch: Path) -> Check:
+    """A member goes on from the case, to its end."""
+    plan = _plan("plain")
+
+    def check(content: bytes) -> None:
+        run = RunFolder(scratch / "run")
+        shutil.rmtree(run.path, ignore_errors=True)
+        place = run.path / "checkpoints" / "000"
+        place.mkdir(parents=True)
+        (place / f"{2:012d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors").write_bytes(content)
+        fit_member(Job(plan, (0,), run), 0)
+
+    return check
+
+
+def _prepare_toml(scratch: Path) -> Check:
+    def check(content: bytes) -> None:
+        (scratch / "settings.toml").write_bytes(content)
+        settings_from(read_toml(scratch / "settings.toml"))
+
+    return check
+
+
+TARGETS = (
+    Target("manifest", _in_run("manifest.json", seal=False), lambda: _json_cases("manifest.json")),
+    Target("config", _in_run("config.json"), lambda: _json_cases("config.json")),
+    Target("member", _in_run("members/000.json"), lambda: _json_cases("members/000.json")),
+    Target("evaluations", _in_run("evaluations.jsonl"), lambda: _json_cases("evaluations.jsonl")),
+    Target("weights", _in_run("members/000.safetensors"), lambda: _tensor_cases(_seeds("members/000.safetensors"))),
+    Target("checkpoint", _prepare_checkpoint, _checkpoint_cases),
+    Target("toml", _prepare_toml, lambda: mutated([TOML])),
+)

@@ -1,0 +1,26 @@
+"""The short version of `make fuzz`: the same cases each time, and those that failed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("PIL")
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
+from tests.fuzz.trial import Trial, corpus, try_cases
+
+CASES = 40
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_case_is_read_or_refused(target: Target, tmp_path: Path) -> None:
+    check, trial = target.prepare(tmp_path), Trial(target.name)
+    for path in corpus(target.name):
+        trial.run(check, path.read_bytes())
+    try_cases(target, check, trial, CASES, 0, lambda content: None)
+    assert trial.cases >= CASES
+    assert not trial.failures, "\n".join(f"{what}: {case[:200]!r}" for what, case in trial.failures.items())

@@ -1,0 +1,145 @@
+"""One target tried with many cases: each must end in success or in one of this package's errors, in time and memory."""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.fuzz.target import Check, Target
+
+from mixupmp.core.errors import MixupMPError
+
+CORPUS = Path(__file__).parent / "corpus"
+SECONDS = 10.0  # for one case
+MEMORY = 2**30  # bytes beyond what the process had before its first case
+
+
+class Hang(BaseException):
+    """A case took too long. No `Exception`, so that no reader takes it for damage to a file."""
+
+
+class TooMuchMemory(BaseException):
+    """A case took more than `MEMORY`."""
+
+
+@dataclass
+class Trial:
+    """Counts of one target, and a case for each different failure."""
+
+    name: str
+    accepted: int = 0
+    refused: int = 0
+    failed: int = 0
+    slowest: float = 0.0
+    memory: int = 0
+    failures: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def cases(self) -> int:
+        return self.accepted + self.refused + self.failed
+
+    def run(self, check: Check, content: bytes) -> None:
+        """Try one case, and note how it ended."""
+        before, started = _peak(), time.perf_counter()
+        try:
+            with warnings.catch_warnings(), _limited(SECONDS):
+                warnings.simplefilter("ignore")
+                accepted = _accepted(check, content)
+            _check_memory(_peak() - before)
+            self.accepted += accepted
+            self.refused += not accepted
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - this is what is looked for
+            self.failed += 1
+            self.fail(_signature(error), content)
+        self.slowest = max(self.slowest, time.perf_counter() - started)
+        self.memory = max(self.memory, _peak() - before)
+
+    def fail(self, signature: str, content: bytes) -> None:
+        """Keep the shortest case of a failure."""
+        known = self.failures.get(signature)
+        if known is None or len(content) < len(known):
+            self.failures[signature] = content
+
+
+def try_cases(
+    target: Target, check: Check, trial: Trial, count: int, number: int, note: Callable[[bytes], None]
+) -> None:
+    """Try `count` generated cases; `number` seeds them, and `note` is given each before it is tried."""
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(target.cases())
+    def each(content: bytes) -> None:
+        note(content)
+        trial.run(check, content)
+
+    each()
+
+
+def corpus(name: str) -> list[Path]:
+    """Cases that failed once."""
+    return sorted(path for path in (CORPUS / name).glob("*") if path.is_file())
+
+
+def keep(name: str, content: bytes) -> Path:
+    """Add a case to the corpus."""
+    path = CORPUS / name / hashlib.sha256(content).hexdigest()[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def _accepted(check: Check, content: bytes) -> bool:
+    try:
+        check(content)
+    except MixupMPError:
+        return False
+    return True
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _check_memory(grown: int) -> None:
+    if grown > MEMORY:
+        raise TooMuchMemory(f"{grown:,} bytes")
+
+
+def _signature(error: BaseException) -> str:
+    """The kind of an error and the innermost place of this package that it came through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/src/mixupmp/" in frame.filename]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else f"a check: {str(error)[:200]}"
+    return f"{type(error).__name__} in {place}"
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    def hang(_: int, frame: FrameType | None) -> None:
+        raise Hang(f"longer than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
