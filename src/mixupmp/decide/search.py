@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Literal
+from math import inf, isfinite
+from typing import Any, Literal
 
 from mixupmp.core.base_measures import Mixup
 from mixupmp.core.errors import check, whole
@@ -92,9 +92,18 @@ class Candidate:
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
         return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"ratio": finite_or_text(self.ratio), "alpha": self.alpha, "epochs": self.epochs}
+
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
         return f"r={self.ratio:g}{alpha}" + ("" if self.epochs is None else f", {self.epochs} epochs")
+
+
+def finite_or_text(value: float) -> float | str:
+    """The number, or "inf", which JSON has no number for."""
+    return value if isfinite(value) else str(value)
 
 
 def epoch_grid(longest: int, shortest: int = 1, factor: float = 2.0) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.held_out import check_criterion, class_losses, folds, regression_losses
-from mixupmp.decide.search import Candidate, Search
+from mixupmp.decide.search import Candidate, Search, finite_or_text
 from mixupmp.decide.trajectory import outputs_by_epochs
 from mixupmp.train.ray import connected
 from mixupmp.train.run import AllDiverged, Engine
@@ -92,18 +92,18 @@ class Selection:
         """Plain JSON values; infinities as text."""
         curve = [
             {
-                **_describe(result.candidate),
+                **result.candidate.to_dict(),
                 "members": result.members,
-                "score": _finite(result.score),
-                "scores": {str(k): _finite(v) for k, v in result.scores.items()},
-                "by_epochs": {str(k): _finite(v) for k, v in result.by_epochs.items()},
-                "difference": _finite(result.difference),
-                "standard_error": _finite(result.standard_error),
+                "score": finite_or_text(result.score),
+                "scores": {str(k): finite_or_text(v) for k, v in result.scores.items()},
+                "by_epochs": {str(k): finite_or_text(v) for k, v in result.by_epochs.items()},
+                "difference": finite_or_text(result.difference),
+                "standard_error": finite_or_text(result.standard_error),
             }
             for result in self.results
         ]
         return {
-            **_describe(self.chosen),
+            **self.chosen.to_dict(),
             "criterion": self.criterion,
             "rows": self.rows,
             "member_fits": self.member_fits,
@@ -291,11 +291,3 @@ def _halve(
         ranked = sorted(trials, key=lambda trial: trial.result.score)
         kept = ranked[: (len(ranked) + 1) // 2]
         trials = [trial for trial in trials if trial in kept or trial.candidate.ratio == 0]
-
-
-def _describe(candidate: Candidate) -> dict[str, Any]:
-    return {"ratio": _finite(candidate.ratio), "alpha": candidate.alpha, "epochs": candidate.epochs}
-
-
-def _finite(value: float) -> float | str:
-    return value if isfinite(value) else str(value)

@@ -7,28 +7,23 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mixupmp import metrics
-from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, UnknownName, check
+from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows
-from mixupmp.decide.abstain import fit_abstention
-from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
-from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, Temperature, calibrator_from_dict
-from mixupmp.decide.conformal import fit_conformal
+from mixupmp.decide.calibrators import Temperature, calibrator_from_dict
 from mixupmp.decide.default import Choice, calibrated
-from mixupmp.estimators.base import PosteriorEstimator, RandomState, counted, weights_of
-from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_again, read_fit, unpack
+from mixupmp.estimators.base import RandomState, counted, weights_of
+from mixupmp.estimators.decisions import CalibratedClassifier
+from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_fit
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.train.loggers import Logger
 from mixupmp.train.run import Engine
@@ -42,11 +37,7 @@ UNCERTAINTIES = {
 ClassWeight = dict[Any, float] | Literal["balanced"] | None
 
 
-class NotCalibrated(MixupMPError, ValueError):
-    """A guarantee was asked for that needs held-out rows, and none were given."""
-
-
-class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
+class PosteriorClassifier(CalibratedClassifier):
     """A classifier whose probabilities come from a posterior over networks, by any method of this package.
 
     Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate_on`, `predict_set` and
@@ -103,10 +94,6 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
     >>> model.predict_proba(X).shape
     (150, 3)
     """
-
-    classes_: NDArray[Any]
-    calibrator_: Calibrator | MemberCalibrators | None
-    held_out_: tuple[Tensor, Tensor] | None
 
     def __init__(
         self,
@@ -216,68 +203,6 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         values: NDArray[np.float64] = UNCERTAINTIES[kind](given).double().numpy()
         return values
 
-    def calibrate_on(
-        self,
-        X_val: Inputs,
-        y_val: Any = None,
-        kind: Literal["temperature", "vector", "isotonic"] | None = "temperature",
-        each_member: bool = False,
-        kept: float = 0.5,
-    ) -> Self:
-        """Calibrate on rows that the fit has not seen; every prediction uses it. Calling it again replaces it.
-
-        Parameters
-        ----------
-        kind
-            None leaves the probabilities as they are.
-        each_member
-            Calibrate the members one by one and then average, where otherwise the average is calibrated
-            (Rahaman and Thiery 2021).
-        kept
-            Share of the rows that stays out of it: the guarantees of `predict_set` and `predict_or_abstain` need rows
-            that nothing was fitted to.
-        """
-        check(0 <= kept < 1 or (kind is None and kept == 1), "kept", kept, "a share of the rows in [0, 1)")
-        rows = self._labeled(X_val, y_val)
-        self._forget_calibration()
-        fitted_to, held = _divided(rows, 1.0 if kind is None else kept)
-        if kind is not None:
-            members = self._raw_member_probabilities(fitted_to.inputs)
-            fit = fit_member_calibrators if each_member else fit_calibrator
-            self.calibrator_ = fit(kind, members, fitted_to.labels)
-        if len(held):
-            self.held_out_ = (self._pooled(self._calibrated(held.inputs)), held.labels)
-        return self
-
-    def predict_set(
-        self, X: Inputs, coverage: float = 0.9, kind: Literal["lac", "aps", "raps"] = "lac", allow_empty: bool = True
-    ) -> NDArray[np.bool_]:
-        """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
-
-        Split conformal prediction on the rows that `calibrate_on` kept. `classes_[predict_set(X)[0]]` are the labels in
-        the first row's set.
-        """
-        probabilities, labels = self._held_out("predict_set")
-        sets = fit_conformal(kind, probabilities, labels)
-        inside: NDArray[np.bool_] = sets.predict_set(
-            self._pooled(self._member_probabilities(X)), coverage, allow_empty
-        ).numpy()
-        return inside
-
-    def predict_or_abstain(
-        self, X: Inputs, risk: float = 0.01, confidence: float = 0.95
-    ) -> np.ma.MaskedArray[Any, Any]:
-        """Labels as a masked array, masked where the posterior is not sure enough to predict.
-
-        With probability `confidence` over the rows that `calibrate_on` kept, at most a share `risk` of the labels it
-        gives to new rows is wrong.
-        """
-        probabilities, labels = self._held_out("predict_or_abstain")
-        rule = fit_abstention(probabilities, labels, risk=risk, confidence=confidence)
-        pooled = self._pooled(self._member_probabilities(X))
-        answered = rule.accepts(pooled).numpy()
-        return np.ma.masked_array(self.classes_[pooled.argmax(1).numpy()], mask=~answered)
-
     def evaluate(self, X: Inputs, y: Any = None) -> dict[str, float | None]:
         """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ..."""
         rows = self._labeled(X, y)
@@ -285,32 +210,6 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         found = metrics.evaluate(self._pooled(members), rows.labels)
         found["mutual_information"] = float(metrics.mutual_information(members).mean())
         return found
-
-    def _forget_calibration(self) -> None:
-        self.calibrator_ = None
-        self.held_out_ = None
-
-    def _held_out(self, method: str) -> tuple[Tensor, Tensor]:
-        if self.held_out_ is None:
-            raise NotCalibrated(f"{method} needs held-out rows: call calibrate_on(X_val, y_val) with some first.")
-        return self.held_out_
-
-    def _raw_member_probabilities(self, inputs: Tensor) -> Tensor:
-        blocks: list[Tensor] = [block.cpu().softmax(-1) for block in self._blocks(inputs)]
-        return torch.cat(blocks, 1)
-
-    def _member_probabilities(self, X: Inputs) -> Tensor:
-        return self._calibrated(self._inputs(X))
-
-    def _calibrated(self, inputs: Tensor) -> Tensor:
-        members = self._raw_member_probabilities(inputs)
-        return self.calibrator_(members) if isinstance(self.calibrator_, MemberCalibrators) else members
-
-    def _pooled(self, members: Tensor) -> Tensor:
-        pooled = members.mean(0)
-        if self.calibrator_ is None or isinstance(self.calibrator_, MemberCalibrators):
-            return pooled
-        return self.calibrator_(pooled)
 
     def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
         calibrator = None if self.calibrator_ is None else self.calibrator_.to_dict()
@@ -322,32 +221,9 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[
         self.calibrator_ = None if state["calibrator"] is None else calibrator_from_dict(state["calibrator"])
         self.held_out_ = (tensors["probabilities"], tensors["labels"]) if tensors else None
 
-    def _numbers(self, y: Any) -> Tensor:
-        """Labels as class numbers."""
-        y = column_or_1d(np.asarray(y.cpu() if isinstance(y, Tensor) else y))
-        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        strange = self.classes_[places] != y
-        if strange.any():
-            raise UnknownName("class", str(y[strange][0]), [str(label) for label in self.classes_])
-        return torch.from_numpy(places.astype(np.int64))
-
-    def _labeled(self, X: Inputs, y: Any) -> Rows:
-        X, y = unpack(X, y, ordered=False)
-        check(y is not None, "y", None, "the label of every row, where X brings none")
-        rows = Rows(read_again(self, X, self.layout_), self._numbers(y))
-        return rows.checked(len(self.classes_), "given")
-
 
 def _pair(validation: Any) -> tuple[Any, Any]:
     if isinstance(validation, tuple):
         check(len(validation) == 2, "validation", validation, "a pair (X, y), or a Dataset")
         return validation[0], validation[1]
     return validation, None
-
-
-def _divided(rows: Rows, kept: float) -> tuple[Rows, Rows]:
-    """Rows for the calibrator and rows for guarantees: a random division, always the same."""
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    cut = len(rows) - round(kept * len(rows))
-    check(cut > 0 or kept == 1, "X_val", len(rows), "rows enough for a calibrator")
-    return rows.take(order[:cut]), rows.take(order[cut:])
