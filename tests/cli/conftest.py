@@ -12,7 +12,9 @@ from commands import mixupmp
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
-    said = mixupmp("fit", "--network", "mlp", "--epochs", "3", "--members", "2", "--out", folder)
+    said = mixupmp(
+        "fit", "--network", "mlp", "--epochs", "3", "--members", "2", "--ratio", "1", "--no-calibrate", "--out", folder
+    )
     assert said.code == 0, said
     return folder
 

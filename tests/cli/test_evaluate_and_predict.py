@@ -91,11 +91,26 @@ def test_predict_takes_an_image_and_resizes_it_only_when_told(finished_run: Path
 @pytest.mark.parametrize("heading", ["x,y\n", ""])
 def test_predict_takes_a_table_of_features(tmp_path: Path, heading: str) -> None:
     fit = ("fit", "--data", "clusters", "--epochs", "1", "--members", "2", "--engine", "inline", "--out", "run")
-    assert mixupmp(*fit).code == 0
+    assert mixupmp(*fit, "--no-calibrate").code == 0
     (tmp_path / "rows.csv").write_text(f"{heading}1.5,2\n-3,4e0\n")
     found = mixupmp("predict", "run", "--input", "rows.csv", "--json").json["predictions"]
     expected = load("run").probabilities(torch.tensor([[1.5, 2.0], [-3.0, 4.0]]))
     assert torch.allclose(torch.tensor([list(line["probabilities"].values()) for line in found]), expected)
+
+
+def test_a_run_is_calibrated_and_predictions_and_evaluations_use_it(tmp_path: Path) -> None:
+    fit = ("fit", "--network", "mlp", "--epochs", "5", "--ratio", "inf", "--alpha", "2", "--members", "2")
+    said = mixupmp(*fit, "--out", "run", "--json").json
+    temperature = said["temperature"]
+    assert temperature < 1  # blends alone make a network too unsure
+    assert said["calibrated_metrics"]["nll"] < said["metrics"]["nll"]
+    assert mixupmp("evaluate", "run", "--json").json["calibrated_metrics"] == said["calibrated_metrics"]
+    assert "calibrated (T = " in mixupmp("evaluate", "run").out
+    np.save(tmp_path / "in.npy", DIGITS.test.inputs[:3].numpy())
+    found = mixupmp("predict", "run", "--input", "in.npy", "--json").json["predictions"]
+    raw = load("run").probabilities(DIGITS.test.inputs[:3]).double()
+    expected = (raw.log() / temperature).softmax(1)
+    assert torch.allclose(torch.tensor([list(line["probabilities"].values()) for line in found]).double(), expected)
 
 
 def test_pixels_as_floats_are_remarked_on(finished_run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from functools import wraps
@@ -46,7 +47,9 @@ def test_the_default_classifier_learns_a_table() -> None:
     assert DeepEnsembleClassifier(2, random_state=0).fit(X[::2], y[::2]).score(X, y) > 0.9
 
 
-def test_one_table_gives_the_same_weights_from_python_and_from_the_command_line(tmp_path: Path) -> None:
+def test_one_table_gives_the_same_weights_from_python_and_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     features, labels = load_iris(return_X_y=True)
     lines = ["a,b,c,d,kind", *(",".join([*map(str, x), f"class {k}"]) for x, k in zip(features, labels, strict=True))]
     (tmp_path / "table.csv").write_text("\n".join(lines))
@@ -54,11 +57,11 @@ def test_one_table_gives_the_same_weights_from_python_and_from_the_command_line(
         main(["fit", "--data", str(tmp_path / "table.csv"), "--out", str(tmp_path / "run"), "--seed", "3", "--json"])
     assert not left.value.code
     rows = load_path(tmp_path / "table.csv").train
-    model = MixupMPClassifier(ratio=1.0, alpha=2.0, members=4, random_state=3).fit(
-        rows.inputs.numpy(), rows.labels.numpy()
-    )
+    model = MixupMPClassifier(random_state=3).fit(rows.inputs.numpy(), rows.labels.numpy())
     ours, theirs = model.posterior_.networks, load(tmp_path / "run").networks
-    assert len(ours) == len(theirs) == 4
+    assert len(ours) == len(theirs) == 1  # 16 members that share it
+    said = json.loads(capsys.readouterr().out)
+    assert (said["ratio"], said["epochs"], said["temperature"]) == (model.ratio_, model.epochs_, model.temperature_)
     for one, other in zip(ours, theirs, strict=True):
         weights = other.state_dict()
         assert all(torch.equal(value, weights[name]) for name, value in one.state_dict().items())

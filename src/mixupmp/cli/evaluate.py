@@ -10,11 +10,11 @@ import typer
 
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
+from mixupmp.cli.scoring import Results, calibrator_of, data_of_run, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
-from mixupmp.metrics import Line, MetricTable, Result, evaluated_metrics, single, standard_metrics
+from mixupmp.metrics import MetricTable, evaluated_metrics, standard_metrics
 from mixupmp.store.load import load
 from mixupmp.train.plans import load_data
 
@@ -55,15 +55,15 @@ def command(
     settings = data_of_run(run, data, data_root)
     dataset = load_data(settings)
     rows = _rows(dataset, split, corruption, severity or 3, settings.root)
-    result = score(posterior, labels_for(posterior.task, dataset, rows), bins)
+    results = score(posterior, labels_for(posterior.task, dataset, rows), bins, calibrator_of(run))
     on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
     table = MetricTable(
-        (Line(run.name or str(run), single(result.to_dict())),),
+        results.lines(run.name or str(run)),
         _columns(metrics),
-        f"{posterior.members} members on {result.rows} rows ({on})",
+        f"{posterior.members} members on {results.raw.rows} rows ({on})",
         "run",
     )
-    show(as_json, _document(run, on, result), [table.rich()])
+    show(as_json, _document(run, on, results), [table.rich()])
 
 
 def _columns(metrics: str | None) -> tuple[str, ...]:
@@ -84,5 +84,12 @@ def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int,
     return corrupted(dataset, corruption, severity, root)
 
 
-def _document(run: Path, on: str, result: Result) -> dict[str, Any]:
-    return {"run": str(run), "on": on, "metrics": result.to_dict(), "reliability": result.reliability_table()}
+def _document(run: Path, on: str, results: Results) -> dict[str, Any]:
+    return {
+        "run": str(run),
+        "on": on,
+        "metrics": results.raw.to_dict(),
+        "reliability": results.raw.reliability_table(),
+        "temperature": results.temperature,
+        "calibrated_metrics": results.calibrated.to_dict(),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ from rich.text import Text
 from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import evaluated
+from mixupmp.cli.scoring import Results, evaluated
 from mixupmp.core.errors import BadRun, InvalidArgument
+from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
-from mixupmp.metrics import Line, MetricTable, Result, single, standard_metrics
+from mixupmp.decide.calibrators import calibrator_from_dict
+from mixupmp.decide.default import Choice, calibrated, choose
+from mixupmp.metrics import MetricTable, standard_metrics
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
-from mixupmp.train.plans import Settings, load_data, plan_from, read_toml, settings_from
+from mixupmp.train.plans import Settings, load_data, plan_from, read_toml, settings_from, under_trained
 from mixupmp.train.progress import ProgressBars
-from mixupmp.train.run import RunFolder, fit
+from mixupmp.train.run import Engine, RunFolder, fit
 
 
 def command(
@@ -35,6 +39,7 @@ def command(
     epochs: given.Epochs = None,
     batch_size: given.BatchSize = None,
     learning_rate: given.LearningRate = None,
+    calibrate: given.Calibrate = None,
     seed: given.Seed = None,
     engine: given.EngineName = None,
     address: given.Address = None,
@@ -45,7 +50,9 @@ def command(
     tensorboard: given.TensorBoard = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a posterior, keep it in a run folder, and evaluate it on the test rows.
+    """Fit a posterior, keep it in a run folder, and evaluate it on the test rows, as it is and calibrated.
+
+    r, alpha and, for tables, the number of epochs are chosen on held-out rows where they are left out.
 
     [bold]Examples[/bold]
 
@@ -61,7 +68,10 @@ def command(
     settings = settings_from(document, given.settings_given(command, context))
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)
-    run = RunFolder(resume or out or _free_folder(settings), settings.beyond_plan())
+    chosen = choice_for(settings, plan)
+    plan, calibrator = chosen.plan, chosen.calibrator
+    settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
+    run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan())
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
     with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
@@ -75,8 +85,10 @@ def command(
             address=address,
         )
     log_posterior(logger, posterior, plan.validation)
-    result = evaluated(run, posterior, dataset)
-    show(as_json, _summary(run, posterior, result), _lines(run, settings, posterior, result))
+    results = evaluated(run, posterior, dataset, calibrator)
+    message = under_trained(plan, posterior) if epochs is not None else None
+    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
+    show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
 
 
 def _spec_of(run: Path) -> dict[str, Any]:
@@ -86,33 +98,69 @@ def _spec_of(run: Path) -> dict[str, Any]:
     return spec
 
 
-def _free_folder(settings: Settings) -> Path:
-    base = f"{Path(settings.data.name).stem}-{settings.method.name}"
+def choice_for(settings: Settings, plan: Plan) -> Choice:
+    """What the settings leave open, chosen as the estimators do; a run that is resumed has nothing open."""
+    if "method.type" in settings.given:
+        known = settings.calibrator
+        return Choice(plan, None, None if known is None else calibrator_from_dict(known))
+    engine: Engine = "auto" if settings.engine == "ray" else settings.engine
+    if plan.method.name not in ("mixup-mp", "shared-mixup-mp"):
+        return calibrated(plan, engine) if settings.calibrate else Choice(plan)
+    predictive = plan.method.predictive
+    return choose(
+        plan,
+        ratio=predictive.ratio if "method.ratio" in settings.given else None,
+        alpha=getattr(predictive.base, "alpha", None) if "method.alpha" in settings.given else None,
+        length="recipe.epochs" not in settings.given,
+        calibrate=settings.calibrate,
+        engine=engine,
+    )
+
+
+def _selection(chosen: Choice) -> dict[str, Any] | None:
+    return None if chosen.selection is None else chosen.selection.to_dict()
+
+
+def _free_folder(settings: Settings, plan: Plan) -> Path:
+    base = f"{Path(settings.data.name).stem}-{plan.method.name}"
     number = 1
     while (folder := Path("runs") / (base if number == 1 else f"{base}-{number}")).exists():
         number += 1
     return folder
 
 
-def _summary(run: RunFolder, posterior: Posterior, result: Result) -> dict[str, Any]:
+def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results) -> dict[str, Any]:
+    predictive = plan.method.predictive
     return {
         "run": str(run.path),
+        "ratio": predictive.ratio,
+        "alpha": getattr(predictive.base, "alpha", None),
+        "epochs": plan.recipe.epochs,
         "members": posterior.members,
         "networks": len(posterior.networks),
         "wanted": posterior.wanted,
         "notes": list(posterior.notes),
         "training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
-        "metrics": result.to_dict(),
+        "metrics": results.raw.to_dict(),
+        "temperature": results.temperature,
+        "calibrated_metrics": results.calibrated.to_dict(),
     }
 
 
-def _lines(run: RunFolder, settings: Settings, posterior: Posterior, result: Result) -> list[Any]:
-    line = Line(settings.method.name, single(result.to_dict()))
+def _lines(
+    run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
+) -> list[Any]:
+    lines = results.lines(chosen.plan.method.name)
     metrics = (*standard_metrics(), "mutual_information")
-    title = f"{posterior.members} members on {result.rows} test rows of {Path(settings.data.name).name}"
+    rows = results.raw.rows
+    title = f"{posterior.members} members on {rows} test rows of {Path(settings.data.name).name}"
     notes = [Text(f"note: {note}, and is left out", style="yellow") for note in posterior.notes]
+    if message is not None:
+        notes.append(Text(f"note: {message.replace('epochs', '--epochs')}", style="yellow"))
+    if chosen.selection is not None:
+        notes.append(Text(f"Chosen on {chosen.selection.rows} held-out rows: {chosen.selection.chosen}."))
     return [
-        MetricTable((line,), metrics, title).rich(),
+        MetricTable(lines, metrics, title).rich(),
         *notes,
         Text(f"Kept in {run.path}. Next: mixupmp evaluate {run.path}, mixupmp predict {run.path} --input FILE"),
     ]

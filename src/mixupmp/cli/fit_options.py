@@ -28,7 +28,11 @@ _DATA = (
 )
 _RATIO = "r: how much Mixup data for each row seen, from 0 (the deep ensemble) to inf (the Mixup ensemble)."
 _CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; flags go over it."
-_RATE = "Its peak; the schedule is one-cycle unless set."
+_RATE = "Its peak; the schedule is one-cycle for images, constant for tables unless set."
+_ALPHA = "Mixup's shares are Beta(alpha, alpha)."
+_MEMBERS = "4; 16 that share weights for tables; 20 from one network"
+_EPOCHS = "chosen for tables, else as the data need"
+_CALIBRATE = "Fit a temperature to the averaged probabilities on held-out rows."
 _NETWORK = f"One of {', '.join(NETWORKS)}."
 
 Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Setting("data.name")]
@@ -38,25 +42,36 @@ Download = Annotated[
 ]
 RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Setting("data.rows")]
 NetworkName = Annotated[
-    str | None, option(WHAT, _NETWORK, "cnn for images, mlp of 128 and 128 for tables"), Setting("network.name")
+    str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Setting("network.name")
 ]
 MethodName = Annotated[
     str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Setting("method.name")
 ]
-Ratio = Annotated[float | None, option(WHAT, _RATIO, "1"), Setting("method.ratio")]
-Alpha = Annotated[float | None, option(WHAT, "Mixup's shares are Beta(alpha, alpha).", "2"), Setting("method.alpha")]
+Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Setting("method.ratio")]
+Alpha = Annotated[float | None, option(WHAT, _ALPHA, "chosen"), Setting("method.alpha")]
 Members = Annotated[
-    int | None, option(WHAT, "B: how many posterior samples.", "4, or 20 from one network"), Setting("method.members")
+    int | None,
+    option(WHAT, "B: how many posterior samples.", "4; 16 that share weights for tables; 20 from one network"),
+    Setting("method.members"),
 ]
 
 Epochs = Annotated[
-    int | None, option(HOW, "Passes over the training rows.", "as the data need"), Setting("recipe.epochs")
+    int | None,
+    option(HOW, "Passes over the training rows.", "chosen for tables, else as the data need"),
+    Setting("recipe.epochs"),
 ]
 BatchSize = Annotated[
     int | None, option(HOW, "Rows seen in a step, and as many Mixup rows.", "128"), Setting("recipe.batch_size")
 ]
 LearningRate = Annotated[
-    float | None, option(HOW, _RATE, "0.05 for images, 0.001 for tables"), Setting("recipe.learning_rate")
+    float | None, option(HOW, _RATE, "0.005 for images, 0.002 for tables"), Setting("recipe.learning_rate")
+]
+Calibrate = Annotated[
+    bool | None,
+    option(
+        HOW, "Fit a temperature to the averaged probabilities on held-out rows.", "yes", "--calibrate/--no-calibrate"
+    ),
+    Setting("calibrate"),
 ]
 Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "0"), Setting("seed")]
 EngineName = Annotated[

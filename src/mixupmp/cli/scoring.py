@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import decode
-from mixupmp.metrics import Result, Scores
+from mixupmp.decide.calibrators import Calibrator, Temperature, calibrator_from_dict
+from mixupmp.metrics import Line, Result, Scores, single
 from mixupmp.store.folder import RunFolder
 from mixupmp.train.plans import DataSettings, absolute
 
@@ -65,18 +66,47 @@ def predictions(posterior: Posterior, inputs: Tensor, label: str) -> Iterator[Te
         yield outputs.softmax(-1).cpu()
 
 
-def score(posterior: Posterior, rows: Rows, bins: int = 15) -> Result:
+@dataclass(frozen=True)
+class Results:
+    """Every measure on some rows, of the averaged probabilities as they are and after calibration."""
+
+    raw: Result
+    calibrated: Result
+    temperature: float
+
+    def lines(self, name: str) -> tuple[Line, ...]:
+        """A line of a table for each; one where the temperature is 1."""
+        raw = Line(name, single(self.raw.to_dict()))
+        if self.temperature == 1:
+            return (raw,)
+        return raw, Line(f"{name}, calibrated (T = {self.temperature:.2f})", single(self.calibrated.to_dict()))
+
+
+def calibrator_of(run: Path) -> Calibrator | None:
+    """The calibrator that a run was given when it was fitted."""
+    document = RunFolder(run).config()["spec"].get("calibrator")
+    return None if document is None else calibrator_from_dict(document)
+
+
+def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrator | None = None) -> Results:
     """Every measure on these rows."""
-    scores = Scores(classes_of(posterior), bins)
+    raw, scaled = Scores(classes_of(posterior), bins), Scores(classes_of(posterior), bins)
+    temperature = calibrator.temperature if isinstance(calibrator, Temperature) else 1.0
     done = 0
     for block in predictions(posterior, rows.inputs, "evaluating"):
-        scores.update(block, rows.labels[done : done + block.shape[1]])
+        labels = rows.labels[done : done + block.shape[1]]
+        raw.update(block, labels)
+        if calibrator is not None:
+            scaled.update(calibrator(block.double().mean(0)).float(), labels)
         done += block.shape[1]
-    return scores.result()
+    result = raw.result()
+    return Results(result, result if calibrator is None else scaled.result(), temperature)
 
 
-def evaluated(run: RunFolder, posterior: Posterior, dataset: Dataset) -> Result:
-    """Evaluate a fit on the test rows, and keep the result with its run."""
-    result = score(posterior, dataset.test)
-    run.add_evaluation(f"{dataset.name}, test rows", result.to_dict())
-    return result
+def evaluated(run: RunFolder, posterior: Posterior, dataset: Dataset, calibrator: Calibrator | None = None) -> Results:
+    """Evaluate a fit on the test rows, and keep the results with its run."""
+    results = score(posterior, dataset.test, calibrator=calibrator)
+    run.add_evaluation(f"{dataset.name}, test rows", results.raw.to_dict())
+    if results.temperature != 1:
+        run.add_evaluation(f"{dataset.name}, test rows, calibrated", results.calibrated.to_dict())
+    return results

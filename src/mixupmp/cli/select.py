@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -80,10 +81,14 @@ def command(
     result: dict[str, Any] = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
     if out is not None:
+        calibrator = selection.calibrator
+        settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
         run = RunFolder(out, settings.beyond_plan())
         chosen = selection.chosen.applied(plan)
         posterior = fit(chosen, engine=settings.engine, run=run, progress=True, address=address)
-        result |= {"run": str(out), "metrics": evaluated(run, posterior, dataset).to_dict()}
+        results = evaluated(run, posterior, dataset, calibrator)
+        result |= {"run": str(out), "metrics": results.raw.to_dict(), "temperature": results.temperature}
+        result |= {"calibrated_metrics": results.calibrated.to_dict()}
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))
     show(as_json, result, lines)
 

@@ -16,7 +16,7 @@ import torch
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows, split
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
-from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.calibrators import Calibrator, Temperature
 from mixupmp.decide.search import Candidate, Search, epoch_grid
 from mixupmp.decide.select import Selection, select
 from mixupmp.train.run import Engine, fit
@@ -37,7 +37,7 @@ class Choice:
 
     plan: Plan
     selection: Selection | None = None
-    calibrator: Temperature | None = None
+    calibrator: Calibrator | None = None
 
 
 def choose(
@@ -72,8 +72,8 @@ def choose(
     chosen = selection.chosen.applied(plan)
     if not calibrate or selection.calibrator is None:
         return Choice(chosen, selection)
-    if default and len(plan.train) < FEW_ROWS:  # type: ignore[arg-type]  # rows in memory
-        return Choice(chosen, selection, _temperature(chosen, PARTS, engine))
+    if default and _parts(plan) > 1:
+        return Choice(chosen, selection, _temperature(chosen, _parts(plan), engine))
     return Choice(chosen, selection, selection.calibrator)
 
 
@@ -81,7 +81,12 @@ def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
     """The plan as it is, with the temperature of a fit to four fifths of its rows."""
     if plan.task.likelihood.classes is None or not can_hold_out(plan):
         return Choice(plan)
-    return Choice(plan, None, _temperature(plan, PARTS if len(plan.train) < FEW_ROWS else 1, engine))  # type: ignore[arg-type]
+    return Choice(plan, None, _temperature(plan, _parts(plan), engine))
+
+
+def _parts(plan: Plan) -> int:
+    """More parts for few rows, where one network is all there is to train for each."""
+    return PARTS if len(plan.train) < FEW_ROWS and plan.method.sampler.networks == 1 else 1  # type: ignore[arg-type]
 
 
 def _temperature(plan: Plan, parts: int, engine: Engine) -> Temperature:

@@ -22,8 +22,9 @@ Default recipes: what a small dataset needs is steps, not epochs. A hundred rows
 make 469. On tables, members share weights (`shared_mixup_mp`) and inputs are encoded piecewise linearly; the learning
 rate is constant, so that one training serves for all lengths, and the length is chosen (`decide.default`,
 results/tables/README.md). For members of their own weights and regression, 150 steps (results/selection/README.md:
-300 steps or a rate of 3e-3 over-fit; 80 under-train wine). For images, a number of steps that suits both 200 and 60,000
-rows (results/demo/recipe.md). The recipe for fine-tuning is a convention, not a measurement.
+300 steps or a rate of 3e-3 over-fit; 80 under-train wine). For images, 400 steps and at least 20 epochs: on 400 digits,
+300 or 600 steps of AdamW give the deep ensemble an NLL as good as 600 of SGD at .05, or better. The recipe for
+fine-tuning is a convention, not a measurement.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ from mixupmp.train.run import CheckpointInterval, Engine
 
 SHARED = Recipe(optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, schedule="constant")
 TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_decay=0.3)
-IMAGES = Recipe(batch_size=128, learning_rate=0.05)
+IMAGES = Recipe(batch_size=128, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=1e-4, weight_decay=1e-2)
-TABLE_STEPS, IMAGE_STEPS, FINE_TUNE_STEPS = 150, 2000, 300
+TABLE_STEPS, IMAGE_STEPS, FINE_TUNE_STEPS = 150, 400, 300
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
@@ -93,10 +94,13 @@ class Settings:
     engine: Engine = "auto"
     device: str = "cpu"
     checkpoints: CheckpointInterval = field(default_factory=CheckpointInterval)
+    calibrate: bool = True  # fit a temperature to the averaged probabilities, on rows held out
+    calibrator: Json = None  # the one that a run was given
+    given: tuple[str, ...] = ()  # settings of method and recipe that are not left open, as "method.ratio"
 
     def beyond_plan(self) -> dict[str, Json]:
         """What a plan does not say of itself, for a run that is resumed by its folder alone."""
-        names = ("data", "initial", "engine", "device", "checkpoints")
+        names = ("data", "initial", "engine", "device", "checkpoints", "calibrate", "calibrator")
         return {name: encode(getattr(self, name)) for name in names}
 
 
@@ -119,6 +123,8 @@ def settings_from(document: Mapping[str, Json], over: Mapping[str, Json] | None 
     merged = {name: value for name, value in document.items() if name != "task"}  # the data decide that
     for name, value in (over or {}).items():
         merged[name] = _over(name, merged.get(name), value)
+    tables = ((name, merged.get(name)) for name in ("method", "recipe"))
+    merged["given"] = [f"{name}.{key}" for name, table in tables if isinstance(table, Mapping) for key in table]
     settings = decode(merged, Settings)
     for name in ("network", "recipe"):
         table = getattr(settings, name)
@@ -194,7 +200,7 @@ def plan_from(settings: Settings, dataset: Dataset) -> Plan:
         dataset = dataset.with_train(train)
     return plan_for(
         dataset,
-        settings.method,
+        _method(settings, tuple(dataset.train.inputs.shape[1:])),
         settings.network,
         settings.recipe,
         seed=settings.seed,
@@ -202,6 +208,16 @@ def plan_from(settings: Settings, dataset: Dataset) -> Plan:
         initial=None if settings.initial is None else load(settings.initial),
         device=settings.device,
     )
+
+
+def _method(settings: Settings, shape: tuple[int, ...]) -> Method:
+    """The method of the settings; MixupMP as it suits rows of this shape where none is named."""
+    method = settings.method
+    if "method.type" in settings.given or "method.name" in settings.given or len(shape) != 1:
+        return method
+    alpha = getattr(method.predictive.base, "alpha", 1.0)
+    members = method.sampler.networks if "method.members" in settings.given else None
+    return mixup_mp_for(shape, settings.network, method.predictive.ratio, alpha, members)
 
 
 def plan_for(

@@ -34,6 +34,7 @@ EXPERIMENTS = (
     "human-labels",
     "complexity",
     "claims",
+    "tables",  # not of the paper: MixupMP and its rivals on tables
 )
 
 
