@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
+import resource
 import struct
 from pathlib import Path
 
@@ -185,3 +187,20 @@ def test_the_real_cifar10():
     measured = Standardize.of(dataset.train.inputs)  # loosely: copies kept as JPEG differ a little
     assert measured.mean == pytest.approx(dataset.standardize.mean, abs=1e-3)
     assert measured.deviation == pytest.approx(dataset.standardize.deviation, abs=3e-3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"]r\xff\xff\xff\x0f.",  # a list, put into the memo at an index of 268 million
+        b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"abc.",  # a bytearray of 8 GB
+        b"(lp0\n0" + b"(g0\ng0\nlp0\n0" * 60 + b"g0\n.",  # two of two of two ...
+        b"Vx" + b"x" * 100_000 + b"\np0\n0(" + b"c_codecs\nencode\n(g0\nVlatin1\ntR" * 20_000 + b"l.",
+    ],
+)
+def test_a_small_pickle_takes_no_gigabytes_and_no_hours(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(BadData):
+        read_plain_pickle(tmp_path / "file")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"

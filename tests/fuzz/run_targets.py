@@ -186,7 +186,9 @@ def _checkpoint_cases() -> st.SearchStrategy[bytes]:
     )
     dtypes = st.sampled_from((torch.float32, torch.float64, torch.uint8, torch.int64, torch.bool, torch.bfloat16))
     shaped = st.builds(with_tensor, names, st.lists(st.integers(0, 40), max_size=3), dtypes)
-    states = st.one_of(shaped, mutated_json([text]), mutated([text])).map(with_text)
+    missing = names.map(lambda name: {k: v for k, v in load_tensors(_checkpoints()[1]).items() if k != name})
+    without = missing.map(lambda left: save(left, document["__metadata__"]))
+    states = st.one_of(shaped, without, mutated_json([text]), mutated([text])).map(with_text)
     return st.one_of(states, states, _tensor_cases(_checkpoints()))
 
 

@@ -392,3 +392,13 @@ def test_a_config_that_describes_no_posterior_is_refused(folder: Path, where: tu
 
 def test_every_refusal_is_one_of_ours() -> None:
     assert issubclass(BadRun, MixupMPError)
+
+
+@pytest.mark.parametrize("shape", [[], [5], [1, 2, 3]])
+def test_rows_that_the_network_does_not_take_are_refused_at_loading(folder: Path, shape: list[int]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["spec"]["task"]["input_shape"] = shape
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder)
+    with pytest.raises(BadRun, match=r"config\.json does not describe a posterior"):
+        load(folder)

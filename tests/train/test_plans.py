@@ -15,12 +15,12 @@ from sklearn.datasets import load_iris
 
 from mixupmp import Dataset, Recipe, Rows, load, mixup_mp, plan_for
 from mixupmp.cli import main
-from mixupmp.core.errors import MixupMPError
+from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.data import load_path
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.networks import MLP
 from mixupmp.train.loggers import logging_to
-from mixupmp.train.plans import FEWEST_EPOCHS, IMAGE_STEPS, TABLE_STEPS, recipe_for
+from mixupmp.train.plans import FEWEST_EPOCHS, IMAGE_STEPS, TABLE_STEPS, read_toml, recipe_for
 from mixupmp.train.run import Engine, fit
 
 
@@ -95,3 +95,10 @@ def test_rows_that_change_in_place_are_hashed_again(table: Dataset) -> None:
     before = rows.fingerprint()
     rows.inputs.add_(1)
     assert rows.fingerprint() != before
+
+
+def test_settings_that_are_nested_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 5000)
+    with pytest.raises(BadData, match=r"deep\.toml is not TOML"):
+        read_toml(path)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,15 +22,28 @@ from mixupmp.data.files import reading
 
 def read_plain_pickle(path: Path) -> Any:
     """The content of a pickle that holds plain data and arrays only. Python 2's strings come back as bytes."""
-    with reading(path, "a pickle of plain data"), path.open("rb") as file:
-        return _resolve(_PlainUnpickler(file, path).load())
+    with reading(path, "a pickle of plain data"):
+        content = path.read_bytes()
+        return _resolve(_PlainUnpickler(content, path).load(), {})
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BufferedReader, path: Path) -> None:
-        super().__init__(file, encoding="bytes")
+def _load_bytearray(unpickler: Any) -> None:
+    """Read what is there, where pickle's own would first allocate the length that is claimed."""
+    (length,) = struct.unpack("<Q", unpickler.read(8))
+    unpickler.append(bytearray(unpickler.read(length)))
+
+
+# The one in Python: for a memo index of a billion, the one in C allocates a table of as many entries.
+class _PlainUnpickler(pickle._Unpickler):
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.BYTEARRAY8[0]: _load_bytearray,
+    }
+
+    def __init__(self, content: bytes, path: Path) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
         self._path = path
-        self._known = _stand_ins()
+        self._known = _stand_ins(2 * len(content))
 
     def find_class(self, module: str, name: str) -> Any:
         known = self._known.get((module.replace("numpy._core", "numpy.core"), name))
@@ -44,8 +59,12 @@ def _text(value: Any) -> str:
     return value.decode("latin1") if isinstance(value, bytes) else str(value)
 
 
-def _stand_ins() -> dict[tuple[str, str], Any]:
-    """What the names an array's pickle uses mean here. Made anew for each file, so none can alter another's."""
+def _stand_ins(most: int) -> dict[tuple[str, str], Any]:
+    """What the names an array's pickle uses mean here. Made anew for each file, so none can alter another's.
+
+    At most so many bytes are encoded, as a small file can ask for the same text again and again.
+    """
+    encoded = 0
 
     class Kind:
         """Stands for numpy.dtype: its name, and the byte order that its state carries."""
@@ -77,7 +96,13 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
         """How protocol 2 writes bytes from Python 3; no other codec has business here."""
         if _text(encoding) not in ("latin1", "latin-1"):
             raise ValueError(f"codec {encoding!r}")
-        return text.encode("latin1") if isinstance(text, str) else bytes(text)
+        if not isinstance(text, str | bytes):
+            raise ValueError(f"bytes from a {type(text).__name__}")
+        nonlocal encoded
+        encoded += len(text)
+        if encoded > most:
+            raise ValueError(f"it encodes more than {most:,} bytes")
+        return text.encode("latin1") if isinstance(text, str) else text
 
     return {
         ("numpy.core.multiarray", "_reconstruct"): reconstruct,
@@ -100,10 +125,14 @@ def _array(raw: Any, order: str, name: str, shape: Any, layout: str) -> np.ndarr
     return array
 
 
-def _resolve(value: Any) -> Any:
-    """Replace the stand-ins by the arrays they hold."""
+def _resolve(value: Any, done: dict[int, Any]) -> Any:
+    """Replace the stand-ins by the arrays they hold; what is referred to twice is resolved once."""
+    if id(value) in done:
+        return done[id(value)]
+    resolved = value.content if hasattr(value, "content") else value
     if isinstance(value, dict):
-        return {key: _resolve(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_resolve(item) for item in value)
-    return value.content if hasattr(value, "content") else value
+        resolved = {key: _resolve(item, done) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        resolved = type(value)(_resolve(item, done) for item in value)
+    done[id(value)] = resolved
+    return resolved

@@ -177,6 +177,8 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
             factory = partial(_shared, factory, sampler)
         built = _form(factory, trusted=network is not None)
+        if network is None:
+            _check_input(built, task)
     form = {name: value.detach().to("meta") for name, value in built.state_dict().items()}
     summaries = _summaries(sealed)
     out = left_out(summaries)
@@ -208,7 +210,7 @@ def blaming(path: Path) -> Iterator[None]:
         yield
     except BadRun:
         raise
-    except (MixupMPError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+    except (MixupMPError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise BadRun(f"{path} does not describe a posterior: {type(error).__name__}: {error}") from error
 
 
@@ -240,6 +242,14 @@ def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:
     if not isinstance(built, nn.Module):
         raise InvalidArgument("network", built, "a class or factory that returns an nn.Module")
     return built
+
+
+def _check_input(built: nn.Module, task: Task) -> None:
+    """Raise unless a network without memory takes rows of the task's shape."""
+    was_training = built.training
+    with torch.no_grad():
+        built.eval()(torch.empty(2, *task.input_shape, device="meta"))
+    built.train(was_training)
 
 
 def _summaries(sealed: Sealed) -> list[MemberSummary]:

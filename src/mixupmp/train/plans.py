@@ -114,7 +114,7 @@ def read_toml(path: Path) -> dict[str, Json]:
         return tomllib.loads(path.read_text())
     except OSError as error:
         raise BadData(f"the configuration {path} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, and tables without end
         raise BadData(f"the configuration {path} is not TOML: {error}") from error
 
 

@@ -44,13 +44,32 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         index, _, name = key.partition("/")
         state["state"].setdefault(int(index), {})[name] = value
     optimizer.load_state_dict(state)
+    check_buffers(optimizer)
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.ndim > 0:
-                # The fused step walks raw memory: the buffers must have the form of the weights, and lie as they do.
-                if value.shape != parameter.shape:
-                    raise ValueError(f"{name} has the shape {tuple(value.shape)}, its weights {tuple(parameter.shape)}")
+                # The fused step walks raw memory: the buffers must lie as the weights do.
                 values[name] = torch.empty_like(parameter).copy_(value)
+
+
+def check_buffers(optimizer: Optimizer) -> None:
+    """Raise ValueError unless loaded buffers have the names and shapes that the fused step takes for granted."""
+    loaded = False
+    expected = {"momentum_buffer"} if isinstance(optimizer, torch.optim.SGD) else {"step", "exp_avg", "exp_avg_sq"}
+    for parameter, values in optimizer.state.items():
+        found = {name for name, value in values.items() if value is not None}
+        if found and found != expected:
+            raise ValueError(f"the optimizer has {', '.join(sorted(found))} instead of {', '.join(sorted(expected))}")
+        loaded = loaded or bool(found)
+        for name, value in values.items():
+            shape = torch.Size() if name == "step" else parameter.shape
+            if isinstance(value, Tensor) and value.shape != shape:
+                raise ValueError(f"{name} has the shape {tuple(value.shape)} instead of {tuple(shape)}")
+    if isinstance(optimizer, torch.optim.SGD) and loaded:
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            # Zeros are what a missing buffer means; a step does not take buffers of some parameters only.
+            if optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def parse_progress(text: dict[str, str], total_steps: int) -> dict[str, Any]:

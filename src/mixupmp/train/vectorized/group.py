@@ -13,6 +13,7 @@ from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.kernels import uses_global_generator
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
+from mixupmp.train.state import check_buffers
 from mixupmp.train.vectorized.feeds import Stacked, feed_for
 
 
@@ -156,10 +157,9 @@ class Group:
                 _, number, name = key.split("/")
                 parts = [state[key] for state in states]
                 whole = torch.stack(parts) if parts[0].ndim else parts[0]
-                if whole.ndim and whole.shape != self.parameters[int(number)].shape:
-                    raise ValueError(f"{key} has the shape {tuple(parts[0].shape)}, which is not that of its weights")
                 saved["state"].setdefault(int(number), {})[name] = whole
         self.optimizer.load_state_dict(saved)
+        check_buffers(self.optimizer)
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
