@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from mixupmp.estimators import DeepEnsembleClassifier
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -14,10 +23,21 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
 
 
-def test_the_python_block_runs() -> None:
+def test_the_python_block_comes_out_as_printed() -> None:
     (block,) = blocks("python")
-    shown = "assert probabilities.shape == (143, 2) and doubt.shape == (143,)\n"
-    assert subprocess.run([sys.executable, "-c", block + shown]).returncode == 0
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["doubt"].shape == (143,)
+    ours = log_loss(names["y_test"], names["probabilities"])
+    linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(names["X_train"], names["y_train"])
+    rival = log_loss(names["y_test"], linear.predict_proba(names["X_test"]))
+    printed = re.search(r"NLL on the test rows is (\.\d+), where.*? has (\.\d+)", README.read_text(), re.DOTALL)
+    assert printed is not None
+    assert abs(ours - float(printed[1])) < 0.01
+    assert abs(rival - float(printed[2])) < 0.01
+    ensemble = DeepEnsembleClassifier(random_state=0).fit(names["X_train"], names["y_train"])
+    assert ours < rival
+    assert ours <= log_loss(names["y_test"], ensemble.predict_proba(names["X_test"])) + 1e-9
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
@@ -30,6 +50,8 @@ def test_the_commands_run(tmp_path: Path) -> None:
             [sys.executable, "-m", "mixupmp", *arguments], cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()[0])["metrics"]
+    assert metrics["acc"] > 0.93
 
 
 def test_linked_files_are_there() -> None:
