@@ -118,7 +118,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the posterior to numbers y. X is what `PosteriorClassifier.fit` takes."""
         inputs, y, layout = read_fit(self, X, y, numeric_y=True)
-        targets = torch.from_numpy(np.asarray(y, np.float64))
+        targets = torch.from_numpy(np.array(y, np.float64))  # a copy: y may be read-only
         if not bool(torch.isfinite(targets).all()):
             raise BadData("y contains NaN or infinity: remove those rows.")
         rows = counted(inputs, targets, weights_of(sample_weight, len(targets)))
@@ -164,7 +164,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         """rmse, r2, nll, crps and the share of targets within the interval of this coverage."""
         X, y = unpack(X, y)
         check(y is not None, "y", None, "the target of every row, where X brings none")
-        targets = torch.as_tensor(np.asarray(y, np.float64))
+        targets = torch.as_tensor(np.array(y, np.float64))
         means, deviations = self._gaussians(X)
         error = (means.mean(0) - targets).square().mean()
         return {
