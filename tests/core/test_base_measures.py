@@ -12,6 +12,7 @@ from scipy import stats
 from torch import Generator, Tensor
 
 from mixupmp.core.base_measures import (
+    BASE_MEASURES,
     AdaptiveBaseMeasure,
     BaseMeasure,
     ClassAdjustedMixup,
@@ -141,24 +142,36 @@ def test_the_shares_of_mixup_are_beta(generator: Generator) -> None:
     assert stats.kstest(Mixup(2.0).share(draws).double().numpy(), stats.beta(2, 2).cdf).pvalue > 1e-4
 
 
-BASES = [
-    Mixup(0.4),
-    ClassAdjustedMixup(0.4),
-    ClassAdjustedMixup(0.4, (True, False, True)),
-    Perturbed(2.0),
-    Uniform(-3, 3),
-]
+ROWS = {"plane": (2,), "images": (3, 4, 4), "text": (7,)}
+TAKES = {
+    "paper": ("plane", "images"),
+    "warped": ("plane", "images"),
+    "mixture": ("images",),
+    "images": ("images",),
+    "tables": ("plane",),
+    "text": ("text",),
+}
+BASES = [*BASE_MEASURES.values(), ClassAdjustedMixup(0.4, (True, False, True)), Perturbed(2.0)]
+CASES = [(base, kind) for base in BASES for kind in TAKES[type(base).__module__.rpartition(".")[2]]]
 
 
-@pytest.mark.parametrize("base", BASES, ids=repr)
-@pytest.mark.parametrize("shape", [(2,), (3, 4, 4)])
+def rows_of(kind: str, count: int = 6) -> Batch:
+    seen = seen_rows(count, shape=ROWS[kind])
+    if kind != "text":
+        return seen
+    tokens = torch.randint(1, 50, (count, 7), generator=Generator().manual_seed(3))
+    return seen._replace(inputs=tokens * (torch.arange(7) < torch.arange(count)[:, None] % 7 + 1))
+
+
+@pytest.mark.parametrize(("base", "kind"), CASES, ids=map(str, CASES))
 @pytest.mark.parametrize("count", [1, 6, 17])
-def test_every_base_measure_leaves_what_was_seen_alone(base: BaseMeasure, shape: tuple[int, ...], count: int) -> None:
-    seen = seen_rows(shape=shape)
+def test_every_base_measure_leaves_what_was_seen_alone(base: BaseMeasure, kind: str, count: int) -> None:
+    seen = rows_of(kind)
     before = [part.clone() for part in seen]
-    drawn = [base.sample(seen, count, Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    drawn = [base.sample(seen, count, Generator().manual_seed(seed)) for seed in (1, 1, 7)]
     assert all(torch.equal(part, kept) for part, kept in zip(seen, before, strict=True))
-    assert drawn[0].inputs.shape == (count, *shape)
+    assert drawn[0].inputs.shape == (count, *ROWS[kind])
+    assert drawn[0].inputs.dtype == seen.inputs.dtype
     assert drawn[0].targets.shape == (count, 3)
     assert drawn[0].weights.shape == (count,)
     assert torch.allclose(drawn[0].targets.sum(1), torch.ones(count), atol=1e-6)
@@ -166,10 +179,10 @@ def test_every_base_measure_leaves_what_was_seen_alone(base: BaseMeasure, shape:
     assert not torch.equal(drawn[0].inputs, drawn[2].inputs)
 
 
-@pytest.mark.parametrize("base", BASES, ids=repr)
-def test_pseudo_rows_weigh_as_much_as_seen_ones_on_average(base: BaseMeasure, generator: Generator) -> None:
+@pytest.mark.parametrize(("base", "kind"), CASES, ids=map(str, CASES))
+def test_pseudo_rows_weigh_as_much_as_seen_ones(base: BaseMeasure, kind: str, generator: Generator) -> None:
     """Rows that count three times are as if they had been seen three times; then r stays the ratio of the two."""
-    seen = seen_rows(60)._replace(weights=torch.full((60,), 3.0))
+    seen = rows_of(kind, 60)._replace(weights=torch.full((60,), 3.0))
     assert torch.allclose(base.sample(seen, 500, generator).weights, torch.full((500,), 3.0))
 
 
@@ -198,7 +211,8 @@ def test_class_adjusted_mixup_leaves_rows_of_other_classes_as_they_are() -> None
 
 
 def test_only_class_adjusted_mixup_adapts() -> None:
-    assert [isinstance(base, AdaptiveBaseMeasure) for base in BASES] == [False, True, True, False, False]
+    for base in BASES:
+        assert isinstance(base, AdaptiveBaseMeasure) == isinstance(base, ClassAdjustedMixup)
 
 
 def test_perturbed_rows_are_seen_rows_with_noise_of_this_variance(generator: Generator) -> None:

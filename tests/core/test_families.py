@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+import mixupmp
+from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.spec import FAMILIES, decode, encode
+from mixupmp.core.spec import FAMILIES, NAMED, decode, encode
 
 ARGUMENTS: dict[object, dict[str, Any]] = {
     Categorical: {"classes": 3},
     Compose: {"kernels": (PadCrop(2), HorizontalFlip())},
+    Mixture: {"measures": (Mixup(0.4), Perturbed()), "weights": (1.0, 2.0)},
 }
 ENTRIES = [(family, member) for family, members in FAMILIES.items() for member in members]
 
@@ -21,3 +24,11 @@ ENTRIES = [(family, member) for family, members in FAMILIES.items() for member i
 def test_what_is_written_down_is_read_back(family: object, member: Any) -> None:
     value = member(**ARGUMENTS.get(member, {})) if isinstance(member, type) else member
     assert decode(encode(value), family) == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", NAMED, ids=[kind for kind, _ in NAMED.values()])
+def test_what_has_a_name_is_found_by_it_and_is_public(family: Any) -> None:
+    for name, value in NAMED[family][1].items():
+        assert decode(name, family) == value
+        assert decode(encode(value), family) == value
+        assert getattr(mixupmp, type(value).__name__) is type(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable
 from functools import cache
 from math import inf
@@ -13,18 +14,20 @@ import torch
 from torch import Tensor
 
 import mixupmp
-from mixupmp.core.base_measures import ClassAdjustedMixup, Mixup
+from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixture, Mixup, Perturbed, WarpedMixup
 from mixupmp.core.errors import InvalidArgument, UnknownName
-from mixupmp.core.kernels import cifar_kernel
+from mixupmp.core.kernels import cifar_kernel, identity
 from mixupmp.core.methods import (
     ALL_METHODS,
     Method,
+    arguments_of,
     bayesian_bootstrap,
     ca_mixup_mc,
     deep_ensemble,
     dp_mp_perturbed,
     dp_mp_uniform,
     laplace,
+    martingale_posterior,
     mc_dropout,
     method_named,
     method_names,
@@ -34,6 +37,7 @@ from mixupmp.core.methods import (
     mixup_mp,
     mixup_mp_mc,
     mixup_mp_single,
+    reg_mixup,
     single_network,
     stabilized_bootstrap,
 )
@@ -42,6 +46,7 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.samplers import DropoutMasks, Ensemble
+from mixupmp.core.spec import decode, encode
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
 from small_data import small_images, small_table
@@ -63,8 +68,7 @@ def built(make: Callable[..., Method]) -> Method:
     """The method at a size for tests, and with validation rows enough for a small table."""
     if make is ca_mixup_mc:
         return make(members=3, validation_fraction=0.2)
-    takes_members = make not in (single_network, mixup, mixup_mp_single)
-    return make(members=3) if takes_members else make()
+    return make(members=3) if "members" in inspect.signature(make).parameters else make()
 
 
 def plan_of(method: Method, seed: int = 0, network: str = "mlp") -> Plan:
@@ -197,7 +201,7 @@ def test_no_dropout_leaves_one_distribution(make: Callable[..., Method]) -> None
 
 
 def test_every_method_has_a_name_and_can_be_built_by_it() -> None:
-    assert len(method_names()) == len(ALL_METHODS) == 16
+    assert len(method_names()) == len(ALL_METHODS) == 18
     for name, make in method_names().items():
         assert method_named(name) == make()
         assert method_named(name).name == name
@@ -273,3 +277,18 @@ def test_the_estimators_are_at_the_top_too() -> None:
         assert getattr(mixupmp, name) is not None
     with pytest.raises(AttributeError, match="MixupClassifier"):
         _ = mixupmp.MixupClassifier
+
+
+def test_reg_mixup_is_one_sample_of_mixup_mp() -> None:
+    """Pinto et al. 2022: the data and, with equal weight, blends; their alpha is 10 or 20."""
+    regularized = reg_mixup()
+    assert regularized.predictive == mixup_mp(ratio=1.0, alpha=10.0).predictive
+    assert regularized.sampler == Ensemble(1)
+
+
+@pytest.mark.parametrize("base", [WarpedMixup(0.4), Mixture((Mixup(), Perturbed()))], ids=repr)
+def test_any_base_measure_makes_a_method_that_is_written_down(base: BaseMeasure) -> None:
+    method = martingale_posterior(0.5, base, members=2)
+    assert arguments_of(method) == {"ratio": 0.5, "base": base, "members": 2, "kernel": identity}
+    assert decode(encode(method), Method) == method
+    assert fit(plan_of(method)).members == 2

@@ -22,6 +22,7 @@ from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.weights import Dirichlet, StabilizedDirichlet
 
 PAPER_DROPOUT = 0.3
+PAPER_MIXUP = Mixup(2.0)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ def single_network(kernel: Kernel = identity) -> Method:
 def mixup(alpha: float = 2.0, kernel: Kernel = identity) -> Method:
     """Mixup: one network on blends of pairs only (Zhang et al. 2018). MixupMP with r = infinity and B = 1."""
     return Method("mixup", Predictive(inf, Mixup(alpha), kernel), Ensemble(1))
+
+
+def reg_mixup(alpha: float = 10.0, kernel: Kernel = identity) -> Method:
+    """RegMixup: one network on the data and, as often, on blends (Pinto et al. 2022). MixupMP with r = 1 and B = 1."""
+    return Method("reg-mixup", _mixup_predictive(1.0, alpha, kernel), Ensemble(1))
 
 
 @paper_names
@@ -121,6 +127,14 @@ def mixup_mp(ratio: float = 1.0, alpha: float = 2.0, members: int = 4, kernel: K
     return Method("mixup-mp", _mixup_predictive(ratio, alpha, kernel), Ensemble(members))
 
 
+@paper_names
+def martingale_posterior(
+    ratio: float = 1.0, base: BaseMeasure = PAPER_MIXUP, members: int = 4, kernel: Kernel = identity
+) -> Method:
+    """MP: as MixupMP, with any base measure in the place of Mixup, as warped-mixup or cutmix."""
+    return Method("martingale-posterior", Predictive(ratio, base, kernel), Ensemble(members))
+
+
 def mixup_ensemble(alpha: float = 2.0, members: int = 4, kernel: Kernel = identity) -> Method:
     """Mixup ensemble: members trained on blends only. MixupMP with r = infinity."""
     return Method("mixup-ensemble", Predictive(inf, Mixup(alpha), kernel), Ensemble(members))
@@ -171,6 +185,7 @@ def shared_mixup_mp(ratio: float = 1.0, alpha: float = 0.4, members: int = 16, k
 ALL_METHODS: tuple[Callable[..., Method], ...] = (
     single_network,
     mixup,
+    reg_mixup,
     mixup_mp_single,
     laplace,
     deep_ensemble,
@@ -179,6 +194,7 @@ ALL_METHODS: tuple[Callable[..., Method], ...] = (
     dp_mp_perturbed,
     dp_mp_uniform,
     mixup_mp,
+    martingale_posterior,
     mixup_ensemble,
     mc_dropout,
     mixup_mp_mc,

@@ -22,10 +22,10 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 import cattrs
 from cattrs.gen import make_dict_structure_fn
 
-from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
+from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
-from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, RandomResizedCrop, cifar_kernel, identity
+from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
 from mixupmp.core.methods import Method, method_names
 from mixupmp.core.posterior import Task
@@ -39,21 +39,19 @@ from mixupmp.core.weights import Dirichlet, Expected, StabilizedDirichlet, Weigh
 
 T = TypeVar("T")
 
+# Kernels and base measures as a settings file names them: kernel = ["pad-crop", "flip"].
+NAMED: dict[object, tuple[str, Mapping[str, object]]] = {
+    BaseMeasure: ("base measure", BASE_MEASURES),
+    Kernel: ("kernel", KERNELS),
+}
 # Types that stand for one of several classes, distinguished by "type".
 FAMILIES: dict[object, tuple[object, ...]] = {
-    BaseMeasure: (Mixup, ClassAdjustedMixup, Perturbed, Uniform),
-    Kernel: (identity, PadCrop, HorizontalFlip, RandomResizedCrop, Compose),
+    BaseMeasure: tuple(dict.fromkeys(map(type, BASE_MEASURES.values()))),
+    Kernel: (identity, *dict.fromkeys(map(type, KERNELS.values()))),
     Weights: (Expected, Dirichlet, StabilizedDirichlet),
     Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble),
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
-}
-# Kernels as a settings file names them: kernel = ["pad-crop", "flip"].
-KERNELS: dict[str, Kernel] = {
-    "pad-crop": PadCrop(4),
-    "flip": HorizontalFlip(),
-    "random-resized-crop": RandomResizedCrop(),
-    "cifar": cifar_kernel(),
 }
 REGISTRY: dict[str, Any] = {
     member.__name__: member  # type: ignore[attr-defined]
@@ -211,8 +209,8 @@ def _union(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> obje
 
 def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value: Json, _: type) -> object:
     """One of a family's classes or functions, by its "type"."""
-    if kind == Kernel and isinstance(value, str) and "." not in value:
-        return _named_kernel(value)
+    if kind in NAMED and isinstance(value, str) and "." not in value:
+        return _named(*NAMED[kind], value)
     if kind == Kernel and isinstance(value, list | tuple):
         return Compose(tuple(cast(Kernel, _member(converter, Kernel, keep_foreign, item, _)) for item in value))
     names = [member.__name__ for member in FAMILIES[kind]]  # type: ignore[attr-defined]
@@ -227,10 +225,10 @@ def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value
     raise Mismatch(value, f"one of {', '.join(names)}", "Pass what is your own in Python: it is not read from a file.")
 
 
-def _named_kernel(name: str) -> Kernel:
-    if name not in KERNELS:
-        raise UnknownName("kernel", name, KERNELS)
-    return KERNELS[name]
+def _named(family: str, known: Mapping[str, object], name: str) -> object:
+    if name not in known:
+        raise UnknownName(family, name, known)
+    return known[name]
 
 
 def _dataclass_hook(converter: cattrs.Converter, cls: Any) -> Callable[[Json, type], object]:

@@ -6,14 +6,14 @@ softmax over a few classes. Each member's draws are the ones that the reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from mixupmp.core import seeds
-from mixupmp.core.base_measures import Mixup, choose, pair_weights
+from mixupmp.core.base_measures import Mixup, WarpedMixup, choose, pair_weights
 from mixupmp.core.batch import Batch
 from mixupmp.core.kernels import identity
 from mixupmp.core.plan import Plan
@@ -54,7 +54,8 @@ def feed_for(plan: Plan, members: tuple[int, ...], states: list[Tensor] | None) 
         whole = size is None or size >= len(first)
         if whole and (isinstance(first, FixedFuture) or first.predictive.ratio == 0):
             return Constant(futures, draws)
-        if isinstance(first, ResampledFuture) and (first.predictive.ratio == 0 or type(first.predictive.base) is Mixup):
+        blends = first.predictive.ratio == 0 or type(first.predictive.base) in (Mixup, WarpedMixup)
+        if isinstance(first, ResampledFuture) and blends:
             return WholeMixup(first, draws) if whole else Shuffled(plan, members, first, draws)
     return OneByOne(plan, members, futures, draws)
 
@@ -137,12 +138,13 @@ class Shuffled:
 
     def _blends(self, order: Tensor) -> list[Tensor]:
         base = self.future.predictive.base
-        assert isinstance(base, Mixup)
+        assert isinstance(base, Mixup | WarpedMixup)
         count = self.future.pseudo_rows or order.shape[1]
         uniforms = torch.stack([base.draw(count, generator) for generator in self.draws], 1)  # (4, members, rows)
-        share = base.share(uniforms).unsqueeze(1)
         pairs = choose(uniforms[:2], order.shape[1])
         first, second = (self._rows(order.gather(1, pair)) for pair in pairs)
+        share = base.share(uniforms) if isinstance(base, Mixup) else _warped(base, uniforms, first, second)
+        share = share.unsqueeze(1)
         weights = pair_weights(self.parts[2][0][order], *pairs).unsqueeze(1)
         inputs, targets = (torch.lerp(b, a, share) for a, b in zip(first[:2], second[:2], strict=True))
         return [inputs, targets, weights]
@@ -161,7 +163,7 @@ class WholeMixup:
     steps_an_epoch = 1
 
     def __init__(self, future: ResampledFuture, draws: list[Generator]) -> None:
-        assert isinstance(future.predictive.base, Mixup)
+        assert isinstance(future.predictive.base, Mixup | WarpedMixup)
         self.draws, self.base, self.rows = draws, future.predictive.base, len(future)
         self.count = future.pseudo_rows or len(future)
         whole = next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0])))
@@ -184,7 +186,7 @@ class WholeMixup:
     def next(self, step: int) -> Stacked:
         if self.used == self.drawn:
             self._draw()
-        self._blend(self.pairs[self.used], self.mixing[self.used].unsqueeze(1))
+        self._blend(self.used)
         self.used += 1
         return self.batch
 
@@ -192,13 +194,20 @@ class WholeMixup:
         self.states = [generator.get_state() for generator in self.draws]
         uniforms = torch.stack([torch.rand(BLOCK, 4, self.count, generator=g) for g in self.draws], 2)
         self.pairs = choose(uniforms[:, :2], self.rows).flatten(2)  # (steps, 2, members * count)
-        self.mixing = self.base.share(uniforms.transpose(0, 1))  # (steps, members, count)
+        self.uniforms = uniforms.transpose(0, 1)
+        if isinstance(self.base, Mixup):
+            self.mixing = self.base.share(self.uniforms)  # (steps, members, count)
         self.used, self.drawn = 0, BLOCK
 
-    def _blend(self, pairs: Tensor, share: Tensor) -> None:
-        shape = (-1, len(self.draws), self.count)
+    def _blend(self, step: int) -> None:
+        pairs, shape = self.pairs[step], (-1, len(self.draws), self.count)
         first, second = (self.table.index_select(1, which).view(shape).transpose(0, 1) for which in pairs)
-        torch.lerp(second, first, share, out=self.blends)
+        if isinstance(self.base, Mixup):
+            share = self.mixing[step]
+        else:
+            sizes = (self.batch.inputs.shape[1], self.batch.targets.shape[1])
+            share = _warped(self.base, self.uniforms[:, step], first.split(sizes, 1), second.split(sizes, 1))
+        torch.lerp(second, first, share.unsqueeze(1), out=self.blends)
         if self.uneven:
             weights = pair_weights(self.weights, *pairs).view(len(self.draws), 1, self.count)
             torch.mul(weights, self.for_pseudo, out=self.shares_of_blends)
@@ -214,6 +223,12 @@ class WholeMixup:
             torch.rand(self.used, 4, self.count, generator=generator)
             states.append(generator.get_state())
         return states
+
+
+def _warped(base: WarpedMixup, uniforms: Tensor, first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
+    """Shares of pairs, (members, rows), given their inputs and targets as (members, columns, rows)."""
+    part = ("inputs", "targets").index(base.distance)
+    return base.share(uniforms, (first[part] - second[part]).square().sum(1))
 
 
 def columns(batch: Batch) -> list[Tensor]:

@@ -55,7 +55,7 @@ class Mixup:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
 
     def draw(self, count: int, generator: Generator) -> Tensor:
         """(4, count) uniforms: two choose the pair, two make lambda."""
@@ -94,7 +94,7 @@ class ClassAdjustedMixup:
     mixed: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
 
     def adapted(self, over_confidence: Tensor) -> ClassAdjustedMixup:
         """With Mixup for the classes of positive over-confidence."""
@@ -149,7 +149,7 @@ class Uniform:
         return Batch(inputs.to(device), targets.to(device), seen.weights.mean().expand(count))
 
 
-def symmetric_beta(alpha: float, first: Tensor, second: Tensor) -> Tensor:
+def symmetric_beta(alpha: float | Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Beta(alpha, alpha) from two uniforms U and V, to the resolution of their type (1e-7 in float32).
 
     1/2 + S / (2 sqrt(1 + 1 / ((U^(-1/alpha) - 1) cos^2(2 pi V)))) with S the sign of the cosine (Devroye 1996).
@@ -184,5 +184,6 @@ def pair_weights(weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return weights.gather(-1, first) * weights.gather(-1, second) / mean
 
 
-def _check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float) -> None:
+    """Raise `InvalidArgument` unless this can be the parameter of a symmetric Beta."""
     check(number(alpha) and 0 < alpha < inf, "alpha", alpha, "a positive number", "The paper uses 0.1 to 2.")
