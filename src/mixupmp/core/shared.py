@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.fast.shared_mlp import Workspace, member_outputs, training_outputs
 from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.predictive import Future, Predictive, ResampledFuture, TrainingData, simulate
 from mixupmp.core.samplers import check_members
@@ -188,18 +189,80 @@ class SharedNetwork(nn.Module):
                 parent, _, child = name.rpartition(".")
                 setattr(network.get_submodule(parent), child, new)
         self.network, self.members = network, members
+        self._layers = _Layers.of(network)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training:
+            if self._layers is not None and self._layers.suit(inputs):
+                return self._layers.training_outputs(inputs)
             return logits_of(self.network(inputs))
         outputs = self.member_outputs(inputs)
         return torch.logsumexp(outputs.log_softmax(-1), 0) - math.log(self.members)
 
     def member_outputs(self, inputs: Tensor) -> Tensor:
         """(members, rows, outputs)."""
+        layers = None if torch.is_grad_enabled() or self.training else self._layers
+        if layers is not None and layers.suit(inputs):
+            return layers.member_outputs(inputs)
         repeated = inputs.repeat(self.members, *(1,) * (inputs.ndim - 1))
         outputs = logits_of(self.network(repeated))
         return outputs.reshape(self.members, -1, outputs.shape[-1])
+
+
+class _Layers:
+    """Layers without weights, then [linear, ReLU, dropout] for each hidden layer, then the members' own last layer.
+
+    These are computed by `core.fast.shared_mlp`.
+    """
+
+    def __init__(self, before: list[nn.Module], hidden: list[SharedLinear], last: MemberLinear, rate: float) -> None:
+        self.before, self.hidden, self.last, self.rate = before, hidden, last, rate
+        self.kept: list[Workspace] = []
+
+    @classmethod
+    def of(cls, network: nn.Module) -> _Layers | None:
+        """Those of a network, if it is exactly such a sequence."""
+        modules = list(network) if type(network).forward is nn.Sequential.forward else []  # type: ignore[call-overload]
+        if not modules or any(m._forward_hooks or m._forward_pre_hooks for m in (network, *modules)):
+            return None
+        first = next(place for place, m in enumerate(modules) if any(True for _ in m.parameters()))
+        last, rates = modules[-1], {m.p for m in modules[first:] if type(m) is nn.Dropout}
+        block = [SharedLinear, nn.ReLU, *([nn.Dropout] if rates else [])]
+        hidden = [m for m in modules if isinstance(m, SharedLinear)]
+        known = [type(m) for m in modules[first:]] == [*block * len(hidden), MemberLinear]
+        if not known or len(rates) > 1 or max(rates, default=0.0) == 1 or not isinstance(last, MemberLinear):
+            return None
+        biased = all(layer.bias is not None for layer in (*hidden, last))
+        return cls(modules[:first], hidden, last, max(rates, default=0.0)) if biased else None
+
+    def suit(self, inputs: Tensor) -> bool:
+        """Whether this is plain float32 arithmetic on a CPU, which nothing traces, transforms or differentiates."""
+        plain = inputs.device.type == "cpu" and inputs.dtype == self.last.weight.dtype == torch.float32
+        return (
+            plain
+            and not inputs.requires_grad
+            and not torch.is_autocast_enabled("cpu")
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
+        )
+
+    def training_outputs(self, inputs: Tensor) -> Tensor:
+        return training_outputs(self._flat(inputs), self._parameters(), self.rate, self.kept)
+
+    def member_outputs(self, inputs: Tensor) -> Tensor:
+        return member_outputs(self._flat(inputs), self._parameters())
+
+    def _flat(self, inputs: Tensor) -> Tensor:
+        for module in self.before:
+            inputs = module(inputs)
+        return inputs
+
+    def _parameters(self) -> list[Tensor]:
+        hidden = [(m.weight, m.input_scale, m.output_scale, m.bias) for m in self.hidden]
+        return [*(p for layer in hidden for p in layer), self.last.weight, self.last.bias]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "kept": []}
 
 
 class SharedPosterior(Posterior):

@@ -47,8 +47,8 @@ class PiecewiseLinear(nn.Module):
     """
 
     feature: Tensor
-    start: Tensor
-    width: Tensor
+    center: Tensor
+    factor: Tensor
     low: Tensor
     high: Tensor
 
@@ -59,22 +59,22 @@ class PiecewiseLinear(nn.Module):
             rising = len(column) >= 2 and all(a < b for a, b in pairwise(column))
             check(rising, "edges", tuple(column), "at least two numbers for each column, in rising order")
         bins = [len(column) - 1 for column in edges]
-        starts = [a for column in edges for a in column[:-1]]
-        widths = [b - a for column in edges for a, b in pairwise(column)]
+        centers = [(a + b) / 2 for column in edges for a, b in pairwise(column)]
+        factors = [2 / (b - a) for column in edges for a, b in pairwise(column)]
         first = [place == 0 for count in bins for place in range(count)]
         last = [place == count - 1 for count in bins for place in range(count)]
         self.columns, self.outputs = len(edges), sum(bins)
         feature = [column for column, count in enumerate(bins) for _ in range(count)]
         self.register_buffer("feature", torch.tensor(feature), persistent=False)
-        self.register_buffer("start", torch.tensor(starts), persistent=False)
-        self.register_buffer("width", torch.tensor(widths), persistent=False)
-        self.register_buffer("low", torch.tensor([-1.0 if outer else 0.0 for outer in first]), persistent=False)
-        self.register_buffer("high", torch.tensor([2.0 if outer else 1.0 for outer in last]), persistent=False)
+        self.register_buffer("center", torch.tensor(centers), persistent=False)
+        self.register_buffer("factor", torch.tensor(factors), persistent=False)
+        self.register_buffer("low", torch.tensor([-3.0 if outer else -1.0 for outer in first]), persistent=False)
+        self.register_buffer("high", torch.tensor([3.0 if outer else 1.0 for outer in last]), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(rows, columns) to (rows, bins of all columns)."""
-        place = (inputs.index_select(-1, self.feature) - self.start) / self.width
-        return 2 * torch.minimum(torch.maximum(place, self.low), self.high) - 1
+        place = inputs.index_select(-1, self.feature).sub_(self.center).mul_(self.factor)
+        return place.clamp_(self.low, self.high)
 
     def extra_repr(self) -> str:
         return f"columns={self.columns}, outputs={self.outputs}"
