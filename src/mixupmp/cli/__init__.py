@@ -22,7 +22,7 @@ from mixupmp.core.version import __version__
 COMMANDS = {
     "demo": "Show what MixupMP does for a classifier's probabilities, on real digits, in under a minute.",
     "methods": "List every method with what it is and the options it takes.",
-    "fit": "Fit a posterior, keep it in a run folder, and evaluate it on the test rows.",
+    "fit": "Fit a posterior, keep it in a run folder, and evaluate it on the test rows, as it is and calibrated.",
     "evaluate": "Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.",
     "predict": "Predict: probabilities, the most probable class, entropy and mutual information "
     "(what members disagree about).",
