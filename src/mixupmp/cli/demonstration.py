@@ -1,37 +1,35 @@
-"""The demonstration: a network (NN), a deep ensemble (DE) and MixupMP on the embedded digits, over several seeds.
+"""The demonstration: one network (NN), a deep ensemble (DE) and MixupMP on the embedded digits, over several seeds.
 
-It stands in the regime in which there is something to gain: few rows, and networks that interpolate them. All methods
-train on the same rows and share initial weights. NN is the first member of DE; r = 0 is DE itself, so what is trained
-once is used for both. MixupMP's r and alpha are chosen once, by NLL on the first seed's validation rows, which nothing
-is trained on, with the first members of each candidate; the rest are trained for the chosen one alone, which gives the
-same bits.
+All three are this package's estimators with their default settings: what is left open (for MixupMP r and alpha) and a
+temperature are chosen on rows that each holds out from its own training rows. It stands in the regime in which there is
+something to gain: few rows, and networks that interpolate them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from math import inf
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from operator import add
 
-from torch import Tensor
-
 from mixupmp import data
-from mixupmp.core.errors import check, whole
-from mixupmp.core.methods import mixup_mp
-from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import EnsemblePosterior, Posterior
-from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.errors import check
+from mixupmp.core.rows import Rows
 from mixupmp.data.corruptions import corrupt
+from mixupmp.decide.calibrators import pool
+from mixupmp.estimators.classifier import PosteriorClassifier
+from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.metrics import Result, Scores
+from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.comparison import Summary, difference, summarize
-from mixupmp.train.plans import fewer_rows, plan_for
-from mixupmp.train.progress import Callback
-from mixupmp.train.run import Engine, fit
+from mixupmp.train.plans import fewer_rows
 
-METHODS = ("NN", "DE", "MixupMP")
+Classifiers = Mapping[str, Callable[..., PosteriorClassifier]]
+CLASSIFIERS: Classifiers = {
+    "NN": partial(DeepEnsembleClassifier, members=1),
+    "DE": DeepEnsembleClassifier,
+    "MixupMP": MixupMPClassifier,
+}
 CLEAN = "clean"
 # All corruptions of CIFAR-C but `saturate`, which leaves gray images as they are.
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -40,7 +38,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "weather": ("fog", "frost", "snow", "spatter"),
     "digital": ("contrast", "brightness", "jpeg_compression", "pixelate", "elastic_transform"),
 }
-Candidate = tuple[float, float]  # r and alpha
 
 
 @dataclass(frozen=True)
@@ -48,48 +45,26 @@ class Demo:
     """What is compared, and on what."""
 
     rows: int = 200
-    validation_rows: int = 200
     seeds: tuple[int, ...] = (0, 1, 2)
-    ratios: tuple[float, ...] = (0.0, 0.1, 1.0, inf)  # the paper's
-    alphas: tuple[float, ...] = (0.4, 2.0)
-    members: int = 4
-    trial_members: int = 2  # of each candidate, on validation rows
     severity: int = 4
-    # Adam at this rate, because of the recipes tried it gives the deep ensemble its best NLL on validation rows
-    # (results/demo/recipe.md): a rival at its strongest. Half as many Mixup rows as seen ones in a step, because it is
-    # faster; their weight is the same.
-    recipe: Recipe = field(
-        default_factory=lambda: Recipe(
-            epochs=150, batch_size=100, pseudo_batch_size=50, optimizer="adamw", learning_rate=0.01, weight_decay=0.0
-        )
-    )
 
     def __post_init__(self) -> None:
         check(len(self.seeds) >= 1, "seeds", self.seeds, "at least one seed")
-        check(self.ratios[:1] == (0.0,), "ratios", self.ratios, "0 first, which is the deep ensemble, then others")
-        enough = whole(self.members) and 1 <= self.trial_members <= self.members
-        check(enough, "trial_members", self.trial_members, f"from 1 to members ({self.members})")
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """Every r with every alpha; r = 0 draws no Mixup rows, so it has but one."""
-        return tuple((ratio, alpha) for ratio in self.ratios for alpha in (self.alphas if ratio else self.alphas[:1]))
 
     @property
     def fits(self) -> int:
-        """How many networks are trained, unless r = 0 is chosen."""
-        searched = sum(ratio != 0 for ratio, _ in self.candidates) * self.trial_members
-        return searched + 2 * self.members * len(self.seeds) - self.trial_members
+        """How many classifiers are fitted."""
+        return len(CLASSIFIERS) * len(self.seeds)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One seed: what the methods are worth on test rows."""
+    """One seed: the classifiers, and their scores on test rows, by classifier and set of rows."""
 
     seed: int
-    scores: Mapping[tuple[str, str], Scores]  # by method and set of rows
-    training_accuracy: float  # of the deep ensemble's members, on average
-    fits: tuple[tuple[str, Plan, Posterior], ...] = ()  # each method with its plan, for a report
+    classifiers: Mapping[str, PosteriorClassifier]
+    raw: Mapping[tuple[str, str], Scores]
+    calibrated: Mapping[tuple[str, str], Scores]
 
 
 @dataclass(frozen=True)
@@ -97,38 +72,44 @@ class Outcome:
     """Everything that was measured."""
 
     demo: Demo
-    validation_nll: Mapping[Candidate, float]  # by which r and alpha were chosen
     trials: tuple[Trial, ...]
 
-    @property
-    def chosen(self) -> Candidate:
-        """MixupMP's r and alpha."""
-        return min(self.validation_nll, key=lambda candidate: self.validation_nll[candidate])
+    def summaries(self, name: str, rows: str) -> dict[str, Summary]:
+        """Means and standard errors over seeds; those after calibration end in `CALIBRATED`."""
+        return summarize([_both(trial, (name, rows)) for trial in self.trials])
 
-    def summaries(self, method: str, rows: str) -> dict[str, Summary]:
-        """Means and standard errors over the seeds."""
-        return summarize([trial.scores[method, rows].result() for trial in self.trials])
+    def pooled(self, name: str, sets: Sequence[str]) -> Result:
+        """Calibrated, all seeds and several sets of rows as one."""
+        return reduce(add, (trial.calibrated[name, rows] for trial in self.trials for rows in sets)).result()
 
-    def pooled(self, method: str, sets: Sequence[str]) -> Result:
-        """All seeds, and several sets of rows, as one."""
-        return reduce(add, (trial.scores[method, rows] for trial in self.trials for rows in sets)).result()
-
-    def difference(self, metric: str, rows: str, method: str = "MixupMP", rival: str = "DE") -> Summary:
-        """The method's metric minus its rival's, paired by seed."""
-        return difference(self.summaries(method, rows)[metric], self.summaries(rival, rows)[metric])
+    def difference(self, metric: str, rows: str, ours: str = "MixupMP", rival: str = "DE") -> Summary:
+        """A classifier's metric minus its rival's, paired by seed."""
+        return difference(self.summaries(ours, rows)[metric], self.summaries(rival, rows)[metric])
 
 
-def run_demo(demo: Demo, engine: Engine = "processes", progress: Callback | None = None) -> Outcome:
-    """Fit and measure everything. All seeds share the test rows; a seed chooses the other rows, and the fits."""
-    whole_set = data.load("digits")
-    sets = _test_sets(whole_set.test, demo.severity)
-    repeats = [Repeat(demo, whole_set, seed, engine, progress or Callback()) for seed in demo.seeds]
-    nll = repeats[0].search()
-    chosen = min(nll, key=lambda candidate: nll[candidate])
-    return Outcome(demo, nll, tuple(repeat.judge(chosen, sets) for repeat in repeats))
+def _both(trial: Trial, key: tuple[str, str]) -> dict[str, float]:
+    raw, calibrated = trial.raw[key].result().values, trial.calibrated[key].result().values
+    return {**raw, **{f"{name}{CALIBRATED}": value for name, value in calibrated.items()}}
 
 
-def _test_sets(test: Rows, severity: int) -> dict[str, Rows]:
+def run_demo(
+    demo: Demo, progress: Callable[[str, int], None] = lambda name, seed: None, classifiers: Classifiers = CLASSIFIERS
+) -> Outcome:
+    """Fit and measure everything; `progress` is called before each fit. All seeds share the test rows."""
+    dataset = data.load("digits")
+    sets = corrupted_sets(dataset.test, demo.severity)
+    trials = []
+    for seed in demo.seeds:
+        train = fewer_rows(dataset, demo.rows, seed).train
+        fitted = {}
+        for name, classifier in classifiers.items():
+            progress(name, seed)
+            fitted[name] = classifier(random_state=seed).fit(train.inputs, train.labels)
+        trials.append(_measured(seed, fitted, sets))
+    return Outcome(demo, tuple(trials))
+
+
+def corrupted_sets(test: Rows, severity: int) -> dict[str, Rows]:
     """The clean test rows, and for each family a copy in which its corruptions take turns."""
     sets = {CLEAN: test}
     for family, names in FAMILIES.items():
@@ -139,68 +120,11 @@ def _test_sets(test: Rows, severity: int) -> dict[str, Rows]:
     return sets
 
 
-class Repeat:
-    """One seed's rows, and the networks trained on them."""
-
-    def __init__(self, demo: Demo, whole_set: Dataset, seed: int, engine: Engine, progress: Callback) -> None:
-        self.demo, self.seed, self.engine, self.progress = demo, seed, engine, progress
-        both = fewer_rows(whole_set, demo.rows + demo.validation_rows, seed).train
-        train, self.validation = split(both, demo.validation_rows / len(both), seed)
-        self.dataset = whole_set.with_train(train)
-        self.fitted: dict[Candidate, Posterior] = {}
-
-    def search(self) -> dict[Candidate, float]:
-        """The NLL of every candidate's first members on validation rows."""
-        first = range(self.demo.trial_members)
-        ensemble = self._members_of(self.demo.candidates[0])
-        for candidate in self.demo.candidates[1:]:
-            self.fitted[candidate] = self._fitted(candidate, first)
-        tried = {**self.fitted, self.demo.candidates[0]: _members(ensemble, first)}
-        return {candidate: self._nll(tried[candidate]) for candidate in self.demo.candidates}
-
-    def judge(self, chosen: Candidate, sets: dict[str, Rows]) -> Trial:
-        """Measure all methods on the test rows."""
-        ensemble, best = self._members_of(self.demo.candidates[0]), self._members_of(chosen)
-        scores = {}
-        for name, rows in sets.items():
-            every = ensemble.member_probabilities(rows.inputs)
-            ours = every if best is ensemble else best.member_probabilities(rows.inputs)
-            for method, probabilities in zip(METHODS, (every[:1], every, ours), strict=True):
-                scores[method, name] = _scored(probabilities, rows)
-        accuracies = [summary.training_accuracy or 0.0 for summary in ensemble.summaries]
-        plans = self._plan(self.demo.candidates[0]), self._plan(self.demo.candidates[0]), self._plan(chosen)
-        posteriors = _members(ensemble, range(1)), ensemble, best
-        fits = tuple(zip(METHODS, plans, posteriors, strict=True))
-        return Trial(self.seed, scores, sum(accuracies) / len(accuracies), fits)
-
-    def _members_of(self, candidate: Candidate) -> Posterior:
-        """All members of a candidate, training those that are not there yet."""
-        there = self.fitted.get(candidate)
-        missing = range(0 if there is None else there.members, self.demo.members)
-        if missing:
-            rest = self._fitted(candidate, missing)
-            self.fitted[candidate] = rest if there is None else _joined(there, rest)
-        return self.fitted[candidate]
-
-    def _fitted(self, candidate: Candidate, members: range) -> Posterior:
-        return fit(self._plan(candidate), engine=self.engine, members=members, progress=self.progress)
-
-    def _plan(self, candidate: Candidate) -> Plan:
-        method = mixup_mp(*candidate, self.demo.members)
-        return plan_for(self.dataset, method, "cnn", self.demo.recipe, seed=self.seed)
-
-    def _nll(self, posterior: Posterior) -> float:
-        return _scored(posterior.member_probabilities(self.validation.inputs), self.validation).result().nll
-
-
-def _members(posterior: Posterior, which: range) -> Posterior:
-    return EnsemblePosterior([posterior.networks[k] for k in which], posterior.task, len(which))
-
-
-def _joined(first: Posterior, second: Posterior) -> Posterior:
-    networks = first.networks + second.networks
-    return EnsemblePosterior(networks, first.task, len(networks))
-
-
-def _scored(probabilities: Tensor, rows: Rows) -> Scores:
-    return Scores(probabilities.shape[-1]).update(probabilities, rows.labels)
+def _measured(seed: int, classifiers: dict[str, PosteriorClassifier], sets: dict[str, Rows]) -> Trial:
+    raw, calibrated = {}, {}
+    for name, classifier in classifiers.items():
+        for key, rows in sets.items():
+            members = classifier.posterior_.member_probabilities(rows.inputs)
+            both = members, pool(members, classifier.calibrator_)
+            raw[name, key], calibrated[name, key] = (Scores(p.shape[-1]).update(p, rows.labels) for p in both)
+    return Trial(seed, classifiers, raw, calibrated)

@@ -10,11 +10,13 @@ import typer
 
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import Results, calibrator_of, data_of_run, labels_for, rows_of, score
+from mixupmp.cli.scoring import Results, data_of_run, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
+from mixupmp.decide.calibrators import calibrator_of
 from mixupmp.metrics import MetricTable, evaluated_metrics, standard_metrics
+from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
 from mixupmp.train.plans import load_data
 
@@ -55,7 +57,7 @@ def command(
     settings = data_of_run(run, data, data_root)
     dataset = load_data(settings)
     rows = _rows(dataset, split, corruption, severity or 3, settings.root)
-    results = score(posterior, labels_for(posterior.task, dataset, rows), bins, calibrator_of(run))
+    results = score(posterior, labels_for(posterior.task, dataset, rows), bins, calibrator_of(RunFolder(run).config()))
     on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
     table = MetricTable(
         results.lines(run.name or str(run)),

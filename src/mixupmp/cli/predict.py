@@ -16,11 +16,12 @@ from mixupmp.cli.inputs import read_inputs
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
-from mixupmp.cli.scoring import calibrator_of, classes_of, data_of_run, predictions
+from mixupmp.cli.scoring import classes_of, data_of_run, predictions
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior
-from mixupmp.decide.calibrators import Calibrator
+from mixupmp.decide.calibrators import Calibrator, calibrator_of, pool
 from mixupmp.metrics import mutual_information, predictive_entropy
+from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
 from mixupmp.train.plans import load_data
 
@@ -53,7 +54,7 @@ def command(
     posterior = load(run)
     classes_of(posterior)
     inputs = read_inputs(given, posterior.task, resize) if given is not None else _test_inputs(run, data, data_root)
-    predicted = _predict(posterior, inputs, calibrator_of(run))
+    predicted = _predict(posterior, inputs, calibrator_of(RunFolder(run).config()))
     if out is not None:
         write_predicted(predicted, out)
     result: dict[str, Any] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
@@ -76,7 +77,7 @@ def _test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
 def _predict(posterior: Posterior, inputs: Tensor, calibrator: Calibrator | None) -> Predicted:
     parts = []
     for members in predictions(posterior, inputs, "predicting"):
-        pooled = members.mean(0) if calibrator is None else calibrator(members.double().mean(0)).float()
+        pooled = members.mean(0) if calibrator is None else pool(members, calibrator).float()
         parts.append((pooled, predictive_entropy(pooled), mutual_information(members)))
     probabilities, entropy, information = (torch.cat(column) for column in zip(*parts, strict=True))
     classes = posterior.task.classes or tuple(map(str, range(probabilities.shape[1])))

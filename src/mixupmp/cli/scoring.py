@@ -15,7 +15,7 @@ from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import decode
-from mixupmp.decide.calibrators import Calibrator, Temperature, calibrator_from_dict
+from mixupmp.decide.calibrators import Calibrator, Temperature, pool
 from mixupmp.metrics import Line, Result, Scores, single
 from mixupmp.store.folder import RunFolder
 from mixupmp.train.plans import DataSettings, absolute
@@ -82,12 +82,6 @@ class Results:
         return raw, Line(f"{name}, calibrated (T = {self.temperature:.2f})", single(self.calibrated.to_dict()))
 
 
-def calibrator_of(run: Path) -> Calibrator | None:
-    """The calibrator that a run was given when it was fitted."""
-    document = RunFolder(run).config()["spec"].get("calibrator")
-    return None if document is None else calibrator_from_dict(document)
-
-
 def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrator | None = None) -> Results:
     """Every measure on these rows."""
     raw, scaled = Scores(classes_of(posterior), bins), Scores(classes_of(posterior), bins)
@@ -97,7 +91,7 @@ def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrat
         labels = rows.labels[done : done + block.shape[1]]
         raw.update(block, labels)
         if calibrator is not None:
-            scaled.update(calibrator(block.double().mean(0)).float(), labels)
+            scaled.update(pool(block, calibrator).float(), labels)
         done += block.shape[1]
     result = raw.result()
     return Results(result, result if calibrator is None else scaled.result(), temperature)

@@ -16,6 +16,8 @@ from mixupmp.cli.scoring import data_of_run, labels_for
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
+from mixupmp.decide.calibrators import calibrator_of
+from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
 from mixupmp.train.plans import load_data
 
@@ -70,7 +72,15 @@ def command(
     held_out = _held_out(run, posterior, data, data_root)
     remark(f"preparing {run}")
     title = run.absolute().name
-    model = served_model(posterior, held_out, runtime=runtime.value, coverage=coverage, risk=risk, title=title)
+    model = served_model(
+        posterior,
+        held_out,
+        runtime=runtime.value,
+        coverage=coverage,
+        risk=risk,
+        title=title,
+        calibrator=calibrator_of(RunFolder(run).config()),
+    )
     remark(f"guarantee: {model.rule.guarantee().guarantee}")
     serve_model(model, host=host, port=port, token=token, limits=limits, rate=rate, ready=_print_address)
 

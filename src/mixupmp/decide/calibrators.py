@@ -167,3 +167,18 @@ def _keep_prediction(result: Tensor, predicted: Tensor) -> Tensor:
     lost = result.argmax(-1, keepdim=True) != predicted
     raised = torch.nextafter(top, torch.full_like(top, 2.0))
     return result.scatter(-1, predicted, torch.where(lost, raised, result.gather(-1, predicted)))
+
+
+def calibrator_of(config: Mapping[str, Any]) -> Calibrator | None:
+    """The calibrator in a run's config.json: that of `mixupmp fit`, or of a saved estimator."""
+    estimator = config.get("estimator") or {"state": {}}
+    document = config["spec"].get("calibrator") or estimator["state"].get("calibrator")
+    return None if document is None else calibrator_from_dict(document)
+
+
+def pool(members: Tensor, calibrator: Calibrator | None) -> Tensor:
+    """(rows, classes) in double precision: the average of (members, rows, classes), calibrated."""
+    if isinstance(calibrator, MemberCalibrators):
+        return calibrator(members.double()).mean(0)
+    mean = members.double().mean(0)
+    return mean if calibrator is None else calibrator(mean)

@@ -8,7 +8,7 @@ neither is computed elsewhere (detection, regression, training) and listed so th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from mixupmp.metrics.uncertainty import entropy, impurity, information_gain
 
 PerRow = Callable[[Tensor, Tensor], Tensor]
 Binned = Callable[[Tensor], Tensor]
+CALIBRATED = "_calibrated"  # the ending of a metric of calibrated probabilities
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Metric:
     binned: Binned | None = None
     needs_members: bool = False
     standard: bool = False
+
+    def calibrated(self) -> Metric:
+        """The same metric of calibrated probabilities."""
+        return replace(self, name=self.name + CALIBRATED, heading=f"{self.heading} cal.")
 
     @property
     def percent(self) -> bool:
@@ -154,10 +159,11 @@ def evaluated_metrics() -> tuple[str, ...]:
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of this name."""
-    if name not in METRICS:
+    """The metric of this name; with the ending `CALIBRATED`, as it is after calibration."""
+    plain = name.removesuffix(CALIBRATED)
+    if plain not in METRICS:
         raise UnknownName("metric", name, METRICS)
-    return METRICS[name]
+    return METRICS[plain] if plain == name else METRICS[plain].calibrated()
 
 
 def confidence_gaps(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:

@@ -10,11 +10,12 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.metrics import Summary, evaluate, summarize
+from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.paper.lines import Line
 from mixupmp.paper.reference import PaperTable, paper_value
 from mixupmp.paper.settings import INTERPOLATES, Setting
 from mixupmp.paper.study import Evaluation, Evaluator, Study
-from mixupmp.paper.table import CALIBRATED, Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
+from mixupmp.paper.table import Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
 
 Evaluated = list[tuple[Line, list[Evaluation]]]
 CALIBRATED_MEASURES = ("nll", "ece")

@@ -11,10 +11,9 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mixupmp.metrics.catalog import METRICS, Metric, metric_named
+from mixupmp.metrics.catalog import CALIBRATED, METRICS, Metric, metric_named
 from mixupmp.metrics.comparison import Summary, best
 
-CALIBRATED = "_calibrated"  # the ending of a measure after one temperature on the pooled probabilities
 DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
     "human_cross_entropy": Metric("human_cross_entropy", "Human CE", "cross-entropy of human labels", False),
@@ -26,8 +25,8 @@ def shown_metric(name: str) -> Metric:
     """How a measure is shown: as the catalog has it, after calibration under a heading that says so."""
     plain = name.removesuffix(CALIBRATED)
     found = EXTRA[plain] if plain in EXTRA and plain not in METRICS else metric_named(plain)
-    found = replace(found, name=name, digits=DIGITS.get(plain, found.digits))
-    return found if plain == name else replace(found, heading=f"{found.heading} cal.")
+    found = replace(found, digits=DIGITS.get(plain, found.digits))
+    return found if plain == name else found.calibrated()
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from mixupmp import Posterior, Recipe, deep_ensemble, plan_for
+from mixupmp import Posterior, PosteriorClassifier, Recipe, deep_ensemble, plan_for
 from mixupmp.core.errors import BadRun
 from mixupmp.core.rows import Dataset
+from mixupmp.decide.calibrators import Temperature
 from mixupmp.store.folder import EVALUATION
 from mixupmp.store.load import load
 from mixupmp.store.manifest import write_manifest
 from mixupmp.train.run import fit
 from mixupmp.web.report import evaluate, keep_evaluation, read_run, report_fits
 from mixupmp.web.report.evaluation import keep
+from mixupmp.web.report.statistics import compute_metrics
 
 from .answers import picture_dataset
 
@@ -171,6 +173,37 @@ def test_fits_in_memory_are_reported_by_the_names_they_are_given(tmp_path: Path)
     dataset = picture_dataset()
     plan = plan_for(dataset, deep_ensemble(2), "mlp", Recipe(epochs=1))
     posterior = fit(plan, engine="inline")
-    page = report_fits([("NN", plan, posterior), ("DE", plan, posterior)], dataset, tmp_path / "demo.html").read_text()
+    page = report_fits([("NN", posterior, None), ("DE", posterior, None)], dataset, tmp_path / "demo.html").read_text()
     assert "NN and DE on made-up" in page
     assert "NN and DE do not differ clearly" in page or "DE and NN do not differ clearly" in page
+
+
+def test_what_a_report_shows_is_calibrated_and_what_it_was_before_stands_below(tmp_path: Path) -> None:
+    dataset = picture_dataset()
+    posterior = fit(plan_for(dataset, deep_ensemble(2), "mlp", Recipe(epochs=1)), engine="inline")
+    raw = evaluate(posterior, dataset, [("contrast", 5)])
+    scaled = evaluate(posterior, dataset, [("contrast", 5)], Temperature(0.5))
+    squares = raw.members.double().mean(0).square()
+    assert torch.allclose(scaled.probabilities, squares / squares.sum(1, keepdim=True), atol=1e-7)
+    assert scaled.shifts[0].scores["nll"] != raw.shifts[0].scores["nll"]
+    metrics, before = compute_metrics(scaled), compute_metrics(raw)
+    assert before.raw is None
+    assert metrics.raw is not None
+    assert metrics.raw["nll"] == pytest.approx(before.value("nll"))
+    assert metrics.value("nll") == pytest.approx(
+        -float(scaled.probabilities.log().gather(1, raw.labels[:, None]).mean())
+    )
+    assert metrics.value("mutual_information") == pytest.approx(before.value("mutual_information"))
+    page = report_fits([("DE", posterior, Temperature(0.5))], dataset, tmp_path / "page.html").read_text()
+    assert "DE, before calibration" in page
+
+
+def test_a_saved_estimator_is_reported_with_its_calibrator(tmp_path: Path) -> None:
+    dataset = picture_dataset()
+    classifier = PosteriorClassifier("deep-ensemble", network="mlp", recipe=Recipe(epochs=1), random_state=0)
+    classifier.fit(dataset.train.inputs, dataset.train.labels)
+    classifier.calibrator_ = Temperature(2.0)
+    classifier.save(tmp_path / "model")
+    found = read_run(tmp_path / "model", dataset).evaluation
+    expected = torch.from_numpy(classifier.predict_proba(dataset.test.inputs))
+    assert torch.allclose(found.probabilities, expected, atol=1e-6)

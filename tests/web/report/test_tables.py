@@ -89,4 +89,4 @@ def test_a_fit_in_memory_is_never_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(runs, "load", lambda path: pytest.fail("it is in memory"))
     dataset = picture_dataset()
     plan = plan_for(dataset, deep_ensemble(2), "mlp", Recipe(epochs=1))
-    assert runs.report_fits([("DE", plan, fit(plan, engine="inline"))], dataset, tmp_path / "r.html").exists()
+    assert runs.report_fits([("DE", fit(plan, engine="inline"), None)], dataset, tmp_path / "r.html").exists()

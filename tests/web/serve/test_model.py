@@ -5,6 +5,7 @@ import torch
 
 from mixupmp import Rows
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.web.serve import served_model
 from mixupmp.web.serve.model import DecisionRule, fit_decision_rule
@@ -84,3 +85,25 @@ def test_bad_arguments_are_named() -> None:
     for given in ({"coverage": 1.0}, {"risk": 0.0}, {"runtime": "tpu"}):
         with pytest.raises(InvalidArgument, match=next(iter(given))):
             served_model(table_posterior(), **given)  # type: ignore[arg-type]
+
+
+def test_averaged_probabilities_are_calibrated_and_those_of_members_are_not() -> None:
+    plain = image_model()
+    model = served_model(plain.posterior, calibrator=Temperature(0.5))
+    inputs = images(5, seed=9)
+    members = model.posterior.member_probabilities(inputs)
+    for row, prediction in enumerate(model.predict(inputs)):
+        assert prediction is not None
+        squares = members.double().mean(0)[row].square()  # T = 1/2
+        assert torch.allclose(torch.tensor(prediction.probabilities).double(), squares / squares.sum(), atol=1e-6)
+        assert torch.allclose(torch.tensor(prediction.members), members[:, row], atol=1e-7)
+
+
+def test_guarantees_are_those_of_calibrated_probabilities() -> None:
+    logits = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
+    rows = Rows(logits, logits.argmax(1))
+    scaled = fit_decision_rule(lambda inputs: inputs.softmax(-1)[None], rows, 0.9, 0.3, Temperature(0.25))
+    directly = fit_decision_rule(lambda inputs: (4 * inputs).softmax(-1)[None], rows, 0.9, 0.3)
+    assert scaled.abstention is not None
+    assert directly.abstention is not None
+    assert scaled.abstention.threshold == pytest.approx(directly.abstention.threshold, abs=1e-5)

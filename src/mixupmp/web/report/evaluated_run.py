@@ -9,8 +9,8 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
+from mixupmp.core.errors import check
 from mixupmp.core.methods import Method
-from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
@@ -129,11 +129,12 @@ def method_title(method: Method) -> str:
     return " ".join(parts)
 
 
-def evaluated_run(plan: Plan, posterior: Posterior, evaluation: Evaluation, title: str | None = None) -> EvaluatedRun:
+def evaluated_run(posterior: Posterior, evaluation: Evaluation, title: str | None = None) -> EvaluatedRun:
     """A fit that is in memory, for a report."""
-    record = read_record(plan.document())
+    check(posterior.origin is not None, "posterior", posterior, "one that was fitted by a plan, or loaded")
+    record = read_record(posterior.origin or {})
     members = f"{len(posterior.networks)} of {posterior.wanted}" if len(posterior.networks) != posterior.wanted else ""
-    title = title or method_title(plan.method)
+    title = title or method_title(record.method)
     return EvaluatedRun(title, record, evaluation, tuple(posterior.summaries), members, posterior.notes)
 
 

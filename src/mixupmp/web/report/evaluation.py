@@ -19,12 +19,13 @@ from mixupmp.core.errors import BadData, BadRun
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.data import corrupted
+from mixupmp.decide.calibrators import Calibrator, pool
 from mixupmp.metrics import Scores
 from mixupmp.store.folder import EVALUATION
 from mixupmp.store.manifest import Sealed, update
 from mixupmp.store.tensors import parse_tensors
 
-FORMAT = 2
+FORMAT = 3
 LIMIT = 64 * 2**20  # bytes: a larger evaluation is not kept, but computed for each report
 TENSORS = ("members", "labels", "shown", "inputs")
 SHOWN = 24  # inputs kept for each gallery
@@ -50,12 +51,13 @@ class Evaluation:
     shown: Tensor  # the numbers of the rows whose inputs are kept
     inputs: Tensor  # their inputs, raw
     fingerprint: str  # of the test rows: only runs on the same ones can be compared row by row
-    shifts: tuple[ShiftPoint, ...] = ()
+    shifts: tuple[ShiftPoint, ...] = ()  # calibrated
+    calibrator: Calibrator | None = None  # of the averaged probabilities; part of the run, not of what is kept here
 
     @property
     def probabilities(self) -> Tensor:
-        """(rows, classes): the posterior predictive."""
-        return self.members.mean(0)
+        """(rows, classes): the posterior predictive, calibrated."""
+        return pool(self.members, self.calibrator)
 
     def input_of(self, row: int) -> Tensor | None:
         """The raw input of a row, where it was kept."""
@@ -63,7 +65,12 @@ class Evaluation:
         return self.inputs[int(place[0])] if len(place) else None
 
 
-def evaluate(posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = ()) -> Evaluation:
+def evaluate(
+    posterior: Posterior,
+    dataset: Dataset,
+    shifts: Sequence[tuple[str, int]] = (),
+    calibrator: Calibrator | None = None,
+) -> Evaluation:
     """Predictions of a posterior for a dataset's test rows and for corrupted copies of them: (corruption, severity)."""
     posterior.task.require_classes("for a report")
     test = dataset.test.checked(len(dataset.classes), "test")
@@ -71,38 +78,46 @@ def evaluate(posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str,
     classes = posterior.task.classes or dataset.classes
     if members.shape[-1] != len(dataset.classes):
         raise BadData(f"the run knows {members.shape[-1]} classes, the test data {len(dataset.classes)}.")
-    shown = most_telling(members, test.labels)
-    points = tuple(_shifted(posterior, dataset, name, severity) for name, severity in shifts)
+    shown = most_telling(pool(members, calibrator), test.labels)
     return Evaluation(
-        dataset.name, tuple(classes), members, test.labels, shown, test.inputs[shown], test.fingerprint(), points
+        dataset.name,
+        tuple(classes),
+        members,
+        test.labels,
+        shown,
+        test.inputs[shown],
+        test.fingerprint(),
+        tuple(_shifted(posterior, dataset, name, severity, calibrator) for name, severity in shifts),
+        calibrator,
     )
 
 
-def most_uncertain(members: Tensor, count: int = SHOWN) -> Tensor:
+def most_uncertain(probabilities: Tensor, count: int = SHOWN) -> Tensor:
     """The rows with the largest predictive entropy, the largest first."""
-    mean = members.mean(0)
-    return torch.special.entr(mean).sum(-1).argsort(descending=True, stable=True)[:count]
+    return torch.special.entr(probabilities).sum(-1).argsort(descending=True, stable=True)[:count]
 
 
-def confidently_wrong(members: Tensor, labels: Tensor, count: int = SHOWN) -> Tensor:
+def confidently_wrong(probabilities: Tensor, labels: Tensor, count: int = SHOWN) -> Tensor:
     """The misclassified rows, the most confident first."""
-    confidence, predicted = members.mean(0).max(-1)
+    confidence, predicted = probabilities.max(-1)
     order = confidence.argsort(descending=True, stable=True)
     return order[predicted[order] != labels[order]][:count]
 
 
-def most_telling(members: Tensor, labels: Tensor) -> Tensor:
+def most_telling(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The rows that the report shows."""
-    rows: Tensor = torch.cat([most_uncertain(members), confidently_wrong(members, labels)])
+    rows: Tensor = torch.cat([most_uncertain(probabilities), confidently_wrong(probabilities, labels)])
     return torch.tensor(sorted(set(rows.tolist())), dtype=torch.int64)
 
 
-def _shifted(posterior: Posterior, dataset: Dataset, name: str, severity: int) -> ShiftPoint:
+def _shifted(
+    posterior: Posterior, dataset: Dataset, name: str, severity: int, calibrator: Calibrator | None
+) -> ShiftPoint:
     rows = corrupted(dataset, name, severity)
     scores, done = Scores(len(dataset.classes)), 0
     for outputs in posterior.stream_outputs(rows.inputs, 1024):
         following = done + outputs.shape[1]
-        scores.update(outputs.softmax(-1).cpu(), rows.labels[done:following])
+        scores.update(pool(outputs.softmax(-1).cpu(), calibrator), rows.labels[done:following])
         done = following
     return ShiftPoint(name, severity, scores.result().to_dict())
 
@@ -123,7 +138,7 @@ def keep(evaluation: Evaluation, folder: Path, members: Sequence[str | None]) ->
         update(folder, {EVALUATION: content})
 
 
-def kept(sealed: Sealed, members: Sequence[str | None]) -> Evaluation | None:
+def kept(sealed: Sealed, members: Sequence[str | None], calibrator: Calibrator | None = None) -> Evaluation | None:
     """The sealed evaluation of exactly these members, or None where there is none, or one of others."""
     if EVALUATION not in sealed.hashes:
         return None
@@ -139,6 +154,7 @@ def kept(sealed: Sealed, members: Sequence[str | None]) -> Evaluation | None:
             classes=tuple(record["classes"]),
             fingerprint=record["fingerprint"],
             shifts=points,
+            calibrator=calibrator,
             **{name: tensors[name] for name in TENSORS},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

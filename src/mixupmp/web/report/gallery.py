@@ -43,8 +43,8 @@ class GalleryRow:
 def galleries(run: EvaluatedRun) -> list[tuple[str, list[GalleryRow]]]:
     """The most confident mistakes and the most uncertain rows, with their headings."""
     evaluation = run.evaluation
-    wrong = confidently_wrong(evaluation.members, evaluation.labels, SHOWN).tolist()
-    uncertain = most_uncertain(evaluation.members, SHOWN).tolist()
+    wrong = confidently_wrong(evaluation.probabilities, evaluation.labels, SHOWN).tolist()
+    uncertain = most_uncertain(evaluation.probabilities, SHOWN).tolist()
     return [
         ("Wrong, and most confident about it", [_row(run, row) for row in wrong]),
         ("Most uncertain", [_row(run, row) for row in uncertain]),

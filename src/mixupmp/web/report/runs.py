@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from mixupmp.core.errors import BadRun
-from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import MemberSummary, Posterior, left_out, member_notes
 from mixupmp.core.rows import Dataset
+from mixupmp.decide.calibrators import Calibrator, calibrator_of
 from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
 from mixupmp.store.lock import RunLocked
@@ -52,9 +52,10 @@ def read_run(
     posterior = cache(lambda: load(sealed.path))
     if callable(dataset) and not same_data:
         dataset = dataset(posterior())
-    evaluation = kept(sealed, hashes)
+    calibrator = calibrator_of(config)
+    evaluation = kept(sealed, hashes, calibrator)
     if evaluation is None or not _covers(evaluation, dataset, shifts):
-        evaluation = evaluate(posterior(), dataset(posterior()) if callable(dataset) else dataset, shifts)
+        evaluation = evaluate(posterior(), dataset(posterior()) if callable(dataset) else dataset, shifts, calibrator)
         # A run that is signed, on a read-only disk or in use by another report can be reported too, only not changed.
         with suppress(OSError, BadRun, RunLocked), RunFolder(folder).locked():
             keep(evaluation, sealed.path, hashes)
@@ -76,23 +77,21 @@ def read_run(
 def keep_evaluation(folder: str | Path, posterior: Posterior, dataset: Dataset, shifts: Shifts = ()) -> Evaluation:
     """Evaluate a posterior that is in memory and seal its predictions into its run's folder, for a report to find."""
     run = RunFolder(folder)
-    evaluation = evaluate(posterior, dataset, shifts)
+    evaluation = evaluate(posterior, dataset, shifts, calibrator_of(run.config()))
     with run.locked():
         keep(evaluation, run.path, _members(Sealed(folder))[0])
     return evaluation
 
 
 def report_fits(
-    fits: Sequence[tuple[str, Plan, Posterior]],
+    fits: Sequence[tuple[str, Posterior, Calibrator | None]],
     dataset: Dataset,
     path: str | Path,
     shifts: Shifts = (),
     title: str | None = None,
 ) -> Path:
-    """Write the report of fits that are in memory, (name, plan, posterior), on a dataset's test rows."""
-    runs = [
-        evaluated_run(plan, posterior, evaluate(posterior, dataset, shifts), name) for name, plan, posterior in fits
-    ]
+    """Write the report of fits that are in memory, (name, posterior, calibrator), on a dataset's test rows."""
+    runs = [evaluated_run(posterior, evaluate(posterior, dataset, shifts, c), name) for name, posterior, c in fits]
     return write_report(runs, path, title)
 
 

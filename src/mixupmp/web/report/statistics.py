@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -41,6 +41,7 @@ class RunMetrics:
     correct: Floats
     by_row: Mapping[str, Floats]
     resampled: Mapping[str, Floats]
+    raw: Mapping[str, float] | None = None  # before calibration, where there is one
 
     def value(self, name: str) -> float:
         return self.summaries[name].mean
@@ -49,8 +50,11 @@ class RunMetrics:
 def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
     """Every metric that is shown."""
     members, labels = evaluation.members.double(), evaluation.labels
-    mean = members.mean(0)
-    result = Scores(mean.shape[1], bins).update(members, labels).result()
+    mean = evaluation.probabilities
+    result = raw = Scores(mean.shape[1], bins).update(members, labels).result()
+    if evaluation.calibrator is not None:  # what members disagree about stays as it is
+        calibrated = Scores(mean.shape[1], bins).update(mean, labels).result()
+        result = replace(calibrated, values={**raw.values, **calibrated.values})
     confidence, predicted = mean.max(1)
     correct = (predicted == labels).double()
     gaps = _resampled_gaps(confidence, correct, bins)
@@ -63,7 +67,16 @@ def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
     errors = {name: _standard_error(values) for name, values in by_row.items()}
     errors |= {name: float(values.std(ddof=1)) for name, values in resampled.items()}
     summaries = {name: Summary(result.values[name], error, 1) for name, error in errors.items()}
-    return RunMetrics(result, summaries, confidence.numpy(), predicted.numpy(), correct.numpy(), by_row, resampled)
+    return RunMetrics(
+        result,
+        summaries,
+        confidence.numpy(),
+        predicted.numpy(),
+        correct.numpy(),
+        by_row,
+        resampled,
+        None if result is raw else raw.values,
+    )
 
 
 def _resampled_gaps(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:

@@ -23,10 +23,18 @@ def metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
         bold = best(metric, values, _compare(runs, metric.name))
         for k, value in values.items():
             rows[k].append(_value(metric, value, k in bold))
+    rows += [_uncalibrated(run) for run in runs if run.metrics.raw is not None]
     caption = "Metrics on the test rows, ± one standard error"
     if len(runs) > 1:
         caption += "; in bold the best, and those within two standard errors of it"
     return Table("metrics", caption, ("Run", *_columns()), rows)
+
+
+def _uncalibrated(run: EvaluatedRun) -> list[Cell]:
+    """A run's metrics before calibration; never among the best, as they are not what it predicts."""
+    assert run.metrics.raw is not None
+    values = (metric.format(run.metrics.raw[metric.name]) for metric in shown_metrics())
+    return [Cell(f"{run.title}, before calibration", color=run.color), *map(Cell, values)]
 
 
 def _compare(runs: Sequence[EvaluatedRun], name: str) -> Callable[[int, int], Summary]:

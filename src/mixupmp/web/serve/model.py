@@ -16,6 +16,7 @@ from mixupmp.core.errors import BadRun, MissingExtra, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
+from mixupmp.decide.calibrators import Calibrator, pool
 from mixupmp.decide.conformal import Conformal, fit_conformal
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import GuaranteeWarning, mutual_information, predictive_entropy
@@ -83,9 +84,11 @@ class DecisionRule:
         )
 
 
-def fit_decision_rule(members: MemberProbabilities, rows: Rows, coverage: float, risk: float) -> DecisionRule:
+def fit_decision_rule(
+    members: MemberProbabilities, rows: Rows, coverage: float, risk: float, calibrator: Calibrator | None = None
+) -> DecisionRule:
     """The rule with the guarantees that held-out rows give; training must not have seen them."""
-    probabilities = torch.cat([members(block).mean(0) for block in rows.inputs.split(512)]).double()
+    probabilities = torch.cat([pool(members(block), calibrator) for block in rows.inputs.split(512)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)  # `guarantee` says so
         conformal = fit_conformal("lac", probabilities, rows.labels)
@@ -104,6 +107,7 @@ class ServedModel:
     runtime: str = "torch"
     title: str = "A posterior"
     examples: Sequence[tuple[Tensor, str]] = field(default=())  # raw inputs with their labels, for the page
+    calibrator: Calibrator | None = None
 
     @property
     def pixels_only(self) -> bool:
@@ -116,7 +120,7 @@ class ServedModel:
             members = self.members(inputs)
             finite = torch.isfinite(members).all(-1).all(0)
             members = torch.where(finite[:, None], members, torch.tensor(1 / members.shape[-1]))
-            mean = members.mean(0)
+            mean = pool(members, self.calibrator)
             confidence, number = mean.max(1)
             sets, accepted = self.rule.sets(mean).tolist(), self.rule.accepts(mean).tolist()
             columns = {
@@ -170,6 +174,7 @@ def served_model(
     coverage: float = 0.9,
     risk: float = 0.05,
     title: str = "A posterior",
+    calibrator: Calibrator | None = None,
 ) -> ServedModel:
     """Make a posterior ready to serve.
 
@@ -187,6 +192,8 @@ def served_model(
         The share of wrong answers among accepted rows that is tolerated.
     title
         The model's name on the page.
+    calibrator
+        Of the averaged probabilities; those of members stay as they are.
     """
     outputs = posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")
@@ -195,10 +202,10 @@ def served_model(
     rule = DecisionRule(coverage, risk)
     examples: Sequence[tuple[Tensor, str]] = ()
     if held_out is not None:
-        rule = fit_decision_rule(members, held_out, coverage, risk)
+        rule = fit_decision_rule(members, held_out, coverage, risk, calibrator)
         chosen = range(0, len(held_out), max(1, len(held_out) // EXAMPLES))
         examples = tuple((held_out.inputs[row], classes[int(held_out.labels[row])]) for row in chosen)[:EXAMPLES]
-    return ServedModel(posterior, members, rule, classes, runtime, title, examples)
+    return ServedModel(posterior, members, rule, classes, runtime, title, examples, calibrator)
 
 
 def _class_names(posterior: Posterior, outputs: int) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Prediction(BaseModel):
     predicted: str = Field(description="The most probable class.")
     number: int = Field(ge=0, description="Its index among the classes.")
     confidence: float = Field(description="Its probability.")
-    probabilities: list[float] = Field(description="Of each class, the mean over members.")
+    probabilities: list[float] = Field(description="Of each class: the mean over members, calibrated.")
     members: list[list[float]] = Field(description="Each member's own probabilities.")
     entropy: float = Field(description="Predictive entropy in nats: total uncertainty.")
     mutual_information: float = Field(description="In nats, between prediction and member: how far members disagree.")
