@@ -22,6 +22,8 @@ from .core.base_measures import Uniform as Uniform
 from .core.base_measures import WarpedMixup as WarpedMixup
 from .core.batch import Batch as Batch
 from .core.errors import MixupMPError as MixupMPError
+from .core.fields import Field as Field
+from .core.fields import Fields as Fields
 from .core.kernels import Compose as Compose
 from .core.kernels import FrequencyMask as FrequencyMask
 from .core.kernels import Gain as Gain
@@ -70,6 +72,8 @@ from .core.samplers import DropoutMasks as DropoutMasks
 from .core.samplers import Ensemble as Ensemble
 from .core.samplers import Laplace as Laplace
 from .core.shared import SharedEnsemble as SharedEnsemble
+from .core.streams import DatasetRows as DatasetRows
+from .core.streams import IterableRows as IterableRows
 from .core.version import __version__ as __version__
 from .core.weights import Dirichlet as Dirichlet
 from .core.weights import Expected as Expected

@@ -8,12 +8,17 @@ import pytest
 
 import mixupmp
 from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
+from mixupmp.core.fields import Field, Fields
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop
 from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import FAMILIES, NAMED, decode, encode
 
 ARGUMENTS: dict[object, dict[str, Any]] = {
     Categorical: {"classes": 3},
+    Fields: {
+        "fields": (Field("input_ids", (5,), "int64"), Field("image", (1, 2, 2), "uint8", Standardize((0.5,), (2.0,))))
+    },
     Compose: {"kernels": (PadCrop(2), HorizontalFlip())},
     Mixture: {"measures": (Mixup(0.4), Perturbed()), "weights": (1.0, 2.0)},
 }

@@ -25,9 +25,10 @@ from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Dataset, DatasetRows, Rows, Standardize
+from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.spec import encode
+from mixupmp.core.streams import DatasetRows
 from mixupmp.networks import MLP, Network
 from mixupmp.train.plans import plan_for, recipe_for
 from mixupmp.train.processes import load_plan, store_plan
@@ -217,7 +218,7 @@ def spoilt(value: float) -> Tensor:
         (lambda plan: replace(plan, method=deep_ensemble), InvalidArgument, "method must be a Method"),
         (lambda plan: replace(plan, recipe={"epochs": 3}), InvalidArgument, "recipe must be a Recipe"),
         (lambda plan: replace(plan, train=ZEROS), InvalidArgument, "train must be Rows or a torch Dataset"),
-        (lambda plan: replace(plan, train=Endless()), InvalidArgument, "train must be Rows or a torch Dataset"),
+        (lambda plan: replace(plan, train=Endless()), InvalidArgument, "rows must be the rows of an epoch"),
         (lambda plan: replace(plan, train=TensorDataset(torch.zeros(0, 4))), BadData, "empty"),
         (lambda plan: replace(plan, device="gpu"), InvalidArgument, "device must be"),
         (lambda plan: replace(plan, initial=[{}]), InvalidArgument, "initial must be at least 4 members"),

@@ -18,7 +18,8 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.kernels import RandomResizedCrop
 from mixupmp.core.likelihoods import Categorical, weighted_loss
 from mixupmp.core.predictive import FixedFuture, Predictive, ResampledFuture, TrainingData, simulate
-from mixupmp.core.rows import DatasetRows, Rows, Standardize
+from mixupmp.core.rows import Rows, Standardize
+from mixupmp.core.streams import DatasetRows
 from mixupmp.core.weights import Dirichlet, StabilizedDirichlet
 
 CLASSES = 3

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core import seeds
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
+from mixupmp.core.kernels import identity
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import MemberSummary, Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import DatasetRows, Rows, RowSource
+from mixupmp.core.rows import Rows, RowSource, Standardize
 from mixupmp.core.spec import encode
+from mixupmp.core.streams import DatasetRows, IterableRows, stream_of
 from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
+from mixupmp.core.weights import Expected
 
 NetworkFactory = Callable[[], nn.Module]
 # Rows that were found sound, with what for: a plan that is made from another by `replace` does not read them again.
@@ -39,7 +41,7 @@ class Plan:
     method, network, recipe, seed
         What is fitted and how. `network` builds a new network at each call.
     train
-        The observed rows, in memory or as a map-style torch Dataset of (input, label).
+        The observed rows, in memory or streamed; a torch Dataset or DataLoader is streamed, see `core.streams`.
     task
         Likelihood, input scaling, input shape and class names.
     validation
@@ -50,7 +52,7 @@ class Plan:
 
     method: Method
     network: NetworkFactory
-    train: Rows | TorchDataset[Any]
+    train: Rows | DatasetRows | IterableRows
     task: Task
     recipe: Recipe
     seed: int = 0
@@ -81,16 +83,17 @@ class Plan:
     def _check_data(self) -> None:
         likelihood = self.task.likelihood
         classes = likelihood.classes
-        mapped = hasattr(self.train, "__len__") and hasattr(self.train, "__getitem__")
-        known = isinstance(self.train, Rows) or (mapped and not isinstance(self.train, Tensor | list | tuple | dict))
-        check(known, "train", self.train, "Rows or a torch Dataset with a length and items by number")
+        given: Any = self.train
+        if not isinstance(given, Rows | DatasetRows | IterableRows):
+            object.__setattr__(self, "train", replace(stream_of(given), pack=self.task.standardize.pack))
+        self._check_future()
         for name, rows in (("training", self.train), ("validation", self.validation)):
             if isinstance(rows, Rows):
                 purpose = (rows.versions(), name, classes, self.task.input_shape)
                 if purpose not in _CHECKED.setdefault(rows, set()):
                     _check_rows(rows, name, classes, self.task.input_shape)
                     _CHECKED[rows].add(purpose)
-        if len(self.train) == 0:  # type: ignore[arg-type]
+        if len(self.train) == 0:
             raise BadData("training data is empty: it needs at least one row.")
         if self.method.predictive.adaptive:
             must = "Categorical for a base measure that adapts to how sure the network is of each class"
@@ -98,10 +101,29 @@ class Plan:
             must = "rows, for a base measure that adapts to them"
             check(self.validation is not None, "validation", None, must, "plan_for keeps some back by itself.")
 
-    def training_data(self) -> TrainingData:
-        """The training rows on the device; the copy there is made once."""
-        rows: RowSource
-        rows = self.train.to(self.device) if isinstance(self.train, Rows) else DatasetRows(self.train, self.device)
+    def _check_future(self) -> None:
+        """What the predictive cannot do with these inputs, or with rows that have no numbers."""
+        predictive, standardize = self.method.predictive, self.task.standardize
+        several = not isinstance(standardize, Standardize) and not standardize.single
+        spliced = getattr(predictive.base, "takes_tokens", False) and not several
+        if predictive.ratio > 0 and not standardize.blendable and not spliced:
+            must = "0 for whole numbers, as tokens, which this base measure cannot blend as they are"
+            hint = "Use r=0, blend at the embedding, or join sentences: SentenceSplice."
+            raise InvalidArgument("ratio", predictive.ratio, must, hint)
+        if several and predictive.kernel is not identity:
+            hint = "Augment in the Dataset's transform, which is drawn anew in each epoch."
+            raise InvalidArgument("kernel", predictive.kernel, "left out for several inputs", hint)
+        if self.train.sequential and not isinstance(predictive.weights, Expected):
+            hint = "They belong to rows that come again in each epoch."
+            raise InvalidArgument("weights", predictive.weights, "Expected() for an IterableDataset", hint)
+        if self.train.sequential and hasattr(self.method.sampler, "simulate"):
+            raise InvalidArgument("sampler", self.method.sampler, "Ensemble for an IterableDataset")
+
+    def training_data(self, member: int = 0) -> TrainingData:
+        """The training rows on the device; the copy there is made once. Streamed rows are transformed for a member."""
+        rows: RowSource = self.train.to(self.device)
+        if not isinstance(self.train, Rows):
+            rows = replace(self.train, device=self.device, seed=seeds.derive(self.seed, member, "items"))
         return TrainingData(rows, self.task.likelihood, self.task.standardize)
 
     def posterior(self, finished: Sequence[tuple[MemberSummary, dict[str, Tensor]]]) -> Posterior:
@@ -130,7 +152,7 @@ class Plan:
 
     def document(self) -> dict[str, Json]:
         """The settings, the fingerprints of the rows and the versions: what a resumed run must agree with."""
-        data: dict[str, Json] = {"rows": len(self.train)}  # type: ignore[arg-type]
+        data: dict[str, Json] = {"rows": len(self.train)}
         if isinstance(self.train, Rows):
             data["sha256"] = self.train.fingerprint()
         if self.validation is not None:
@@ -164,6 +186,7 @@ class Plan:
             network = self.network()
             if not isinstance(network, nn.Module):
                 raise InvalidArgument("network", network, "a factory that returns an nn.Module")
+            network = self.task.prepare(network)
             # A sampler whose members share weights puts its adapters into the network, drawn from the same generator.
             adapt = getattr(self.method.sampler, "adapt", None)
             network = network if adapt is None else adapt(network)

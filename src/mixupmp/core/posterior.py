@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
 from mixupmp.core.fast.stacked import StackedForward, can_stack
+from mixupmp.core.fields import Fields, NetworkInputs, materialized
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.rows import Standardize, first_not_finite
 
@@ -29,7 +30,7 @@ class Task:
     """What a network is to learn: the likelihood, scaling and shape of raw inputs, and names of the classes."""
 
     likelihood: Categorical | Gaussian
-    standardize: Standardize
+    standardize: Standardize | Fields
     input_shape: tuple[int, ...]  # without the rows
     classes: tuple[str, ...] = ()  # empty: numbers serve as names
 
@@ -37,6 +38,11 @@ class Task:
     def class_names(self) -> tuple[str, ...]:
         """A name for each class; none in regression."""
         return self.classes or tuple(map(str, range(self.likelihood.classes or 0)))
+
+    def prepare(self, network: nn.Module) -> nn.Module:
+        """A network that takes scaled rows of this task: with its lazy layers sized, and a hook for several inputs."""
+        network = self.standardize.prepare(network)
+        return materialized(network, self.standardize(torch.zeros(2, *self.input_shape)))
 
     def require_classes(self, purpose: str, hint: str = "") -> int:
         """The number of classes; an error in regression, saying for which purpose there must be classes."""
@@ -152,20 +158,20 @@ class Posterior(ABC):
             network.to(device)
         return self
 
-    def member_outputs(self, inputs: Tensor, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
+    def member_outputs(self, inputs: NetworkInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
         """(members, rows, outputs): logits, or mean and log-variance in regression."""
         return torch.cat(list(self.stream_outputs(inputs, batch_size, check_finite=check_finite)), 1)
 
     @torch.no_grad()
     def stream_outputs(
-        self, inputs: Tensor, batch_size: int = 512, *, pad: bool = False, check_finite: bool = True
+        self, inputs: NetworkInputs, batch_size: int = 512, *, pad: bool = False, check_finite: bool = True
     ) -> Iterator[Tensor]:
         """Outputs of all members for one block of rows after the other, where all at once would not fit in memory.
 
         Parameters
         ----------
         inputs
-            Raw inputs, (rows, *task.input_shape).
+            Raw inputs, (rows, *task.input_shape); a dict or tuple of tensors where the network takes several.
         batch_size
             Rows in a block.
         pad
@@ -179,24 +185,29 @@ class Posterior(ABC):
         Tensor
             (members, rows of the block, outputs).
         """
-        self._check(inputs)
+        inputs = self._checked(inputs)
         check(whole(batch_size), "batch_size", batch_size, "a whole number, at least 1")
         for start, block in zip(range(0, len(inputs), batch_size), inputs.split(batch_size), strict=True):
             missing = batch_size - len(block) if pad else 0
             filled = torch.cat([block, block[-1:].expand(missing, *block.shape[1:])]) if missing else block
-            outputs = self._outputs(self.task.standardize(filled.to(self.device))).float()[:, : len(block)]
+            outputs = self._scaled_outputs(self.task.standardize(filled.to(self.device))).float()[:, : len(block)]
             if check_finite:
                 _check_outputs(outputs, block, start)
             yield outputs
 
-    def member_probabilities(self, inputs: Tensor, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
+    def member_probabilities(
+        self, inputs: NetworkInputs, batch_size: int = 512, *, check_finite: bool = True
+    ) -> Tensor:
         """(members, rows, classes): the predictive of each posterior sample."""
         self._check_classes()
         outputs = self.member_outputs(inputs, batch_size, check_finite=check_finite)
         return self.task.likelihood.moments(outputs)[0]
 
     def probabilities(
-        self, inputs: Tensor, average: Literal["probabilities", "logits"] = "probabilities", batch_size: int = 512
+        self,
+        inputs: NetworkInputs,
+        average: Literal["probabilities", "logits"] = "probabilities",
+        batch_size: int = 512,
     ) -> Tensor:
         """(rows, classes): the posterior predictive, mean_b softmax(f_b(x)), or softmax(mean_b f_b(x)) for "logits"."""
         if average not in ("probabilities", "logits"):
@@ -217,9 +228,17 @@ class Posterior(ABC):
         hint = "A regression has member_outputs: mean and log-variance."
         self.task.require_classes("for probabilities", hint)
 
-    def _check(self, inputs: Tensor) -> None:
-        if not isinstance(inputs, Tensor):
-            raise InvalidArgument("inputs", inputs, "a tensor", "torch.as_tensor makes one of an array.")
+    def _scaled_outputs(self, scaled: Tensor) -> Tensor:
+        try:
+            return self._outputs(scaled)
+        except IndexError as error:  # of nn.Embedding
+            if self.task.standardize.blendable:
+                raise
+            must = "tokens of the network's vocabulary"
+            raise InvalidArgument("inputs", f"tokens from {scaled.min():g} to {scaled.max():g}", must) from error
+
+    def _checked(self, given: NetworkInputs) -> Tensor:
+        inputs = self.task.standardize.pack(given)
         expected = self.task.input_shape
         if tuple(inputs.shape[1:]) != expected:
             raise InvalidArgument("inputs", tuple(inputs.shape), f"of shape (rows, {', '.join(map(str, expected))})")
@@ -227,6 +246,7 @@ class Posterior(ABC):
             raise InvalidArgument("inputs", tuple(inputs.shape), "at least one row")
         if inputs.is_floating_point() and (row := first_not_finite(inputs)) is not None:
             raise InvalidArgument("inputs", "NaN or infinity", "finite", f"The first such row is {row}.")
+        return inputs
 
 
 def _check_outputs(outputs: Tensor, block: Tensor, start: int) -> None:

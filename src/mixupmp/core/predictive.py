@@ -20,6 +20,7 @@ from mixupmp.core import seeds
 from mixupmp.core.base_measures import AdaptiveBaseMeasure, BaseMeasure, samples_in_place
 from mixupmp.core.batch import Batch, concatenate
 from mixupmp.core.errors import InvalidArgument, check, number
+from mixupmp.core.fields import Fields
 from mixupmp.core.kernels import Kernel, as_kernel, identity
 from mixupmp.core.likelihoods import Likelihood
 from mixupmp.core.rows import Rows, RowSource, Standardize
@@ -90,11 +91,13 @@ class TrainingData:
 
     rows: RowSource
     likelihood: Likelihood
-    standardize: Standardize = Standardize()  # noqa: RUF009 - frozen
+    standardize: Standardize | Fields = Standardize()  # noqa: RUF009 - frozen
 
-    def batches(self, chunks: Sequence[Tensor], kernel: Kernel, generator: Generator) -> Iterator[Batch]:
+    def batches(
+        self, chunks: Sequence[Tensor], kernel: Kernel, generator: Generator, epoch: int = 0
+    ) -> Iterator[Batch]:
         """A batch for each chunk of row indices, augmented by the kernel and then scaled."""
-        for rows in self.rows.batches(chunks):
+        for rows in self.rows.batches(chunks, epoch):
             yield self.batch(rows, kernel, generator)
 
     def batch(self, rows: Rows, kernel: Kernel, generator: Generator) -> Batch:
@@ -116,8 +119,8 @@ class Future(Protocol):
     def __len__(self) -> int:
         """How many rows an epoch visits."""
 
-    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
-        """A batch for each chunk of row indices."""
+    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
+        """A batch for each chunk of row indices; streamed rows are transformed as in this epoch."""
 
 
 @dataclass
@@ -131,8 +134,8 @@ class ResampledFuture:
     def __len__(self) -> int:
         return len(self.data.rows)
 
-    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
-        for rows in self.data.rows.batches(chunks):
+    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
+        for rows in self.data.rows.batches(chunks, epoch):
             yield self._batch(rows, generator)
 
     def _batch(self, rows: Rows, generator: Generator) -> Batch:
@@ -176,12 +179,12 @@ class FixedFuture:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
         """A batch for each chunk of row indices; those from the number of seen rows up are atoms."""
         count = len(self.data.rows)
         chosen = [chunk[chunk < count] for chunk in chunks]
         # Chunks of atoms alone are left out: a kernel need not know what to do with an empty batch.
-        seen = self.data.batches([rows for rows in chosen if len(rows)], self.predictive.kernel, generator)
+        seen = self.data.batches([rows for rows in chosen if len(rows)], self.predictive.kernel, generator, epoch)
         for chunk, rows in zip(chunks, chosen, strict=True):
             parts = []
             if len(rows):

@@ -1,4 +1,4 @@
-"""Labeled rows, in memory or read from disk, and how their inputs are scaled."""
+"""Labeled rows in memory, and how their inputs are scaled; see `core.streams` for rows that are not in memory."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
+from torch import Tensor, nn
 
-from mixupmp.core.errors import BadData, check
+from mixupmp.core.errors import BadData, InvalidArgument, check
+
+if TYPE_CHECKING:
+    from mixupmp.core.fields import Fields
+    from mixupmp.core.streams import DatasetRows
+
+LabeledRows = TypeVar("LabeledRows", "Rows", "DatasetRows", "Rows | DatasetRows")
 
 
 class RowSource(Protocol):
-    """Labeled rows that are fetched by index, a batch at a time: `Rows`, or `DatasetRows` if too big for memory."""
+    """Labeled rows that are fetched by index, a batch at a time: `Rows`, or streamed (`core.streams`)."""
+
+    @property
+    def sequential(self) -> bool:
+        """Whether rows can only be read in their own order: then indices must ascend."""
 
     def __len__(self) -> int: ...
 
-    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
-        """The rows of each chunk of indices, in order."""
+    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+        """The rows of each chunk of indices, in order; random transforms of streamed rows are drawn for an epoch."""
 
 
 @dataclass(frozen=True, eq=False)  # tensors have no single truth value: compare by identity, or by fingerprint
@@ -44,9 +52,14 @@ class Rows:
     inputs: Tensor
     labels: Tensor
     weights: Tensor | None = None
+    sequential: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
+
+    def read(self) -> Rows:
+        """Themselves: they are in memory."""
+        return self
 
     def take(self, indices: Tensor) -> Rows:
         """The rows at these indices, in their order."""
@@ -54,7 +67,7 @@ class Rows:
         weights = None if self.weights is None else self.weights.index_select(0, indices)
         return Rows(self.inputs.index_select(0, indices), self.labels.index_select(0, indices), weights)
 
-    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
+    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
         for chunk in chunks:
             yield self.take(chunk.to(self.inputs.device))
 
@@ -155,34 +168,10 @@ def _check_class_numbers(labels: Tensor, classes: int, name: str) -> None:
         raise BadData(f"{name} labels must lie in 0..{classes - 1} for {classes} classes, found {wrong}.")
 
 
-class DatasetRows:
-    """Rows of a map-style torch Dataset of (input, label) pairs, prefetched by a DataLoader's worker processes.
-
-    The order of rows is the fit's, so it is the same in every engine and after a resume. Random transforms inside the
-    Dataset are not: use the predictive's kernel for augmentation that must repeat exactly.
-    """
-
-    def __init__(
-        self, dataset: TorchDataset[tuple[Tensor, Tensor | int]], device: torch.device | str = "cpu", workers: int = 2
-    ) -> None:
-        self.dataset, self.device, self.workers = dataset, device, workers
-
-    def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def batches(self, chunks: Sequence[Tensor]) -> Iterator[Rows]:
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=[chunk.tolist() for chunk in chunks],
-            num_workers=self.workers,
-            prefetch_factor=4 if self.workers else None,
-            pin_memory=str(self.device) != "cpu",
-            # Without one of its own, each loader takes a number from the global generator, and a fit that is resumed
-            # in the middle of an epoch, with a second loader, would have other dropout from there on.
-            generator=torch.Generator().manual_seed(0),
-        )
-        for inputs, labels in loader:
-            yield Rows(inputs.to(self.device, non_blocking=True), torch.as_tensor(labels).to(self.device))
+def evenly_spaced(rows: int, most: int | None = None) -> Tensor:
+    """Indices of all rows, or of `most` of them, evenly spaced: rows may be sorted by class."""
+    count = min(rows, most or rows)
+    return torch.arange(count) * rows // count
 
 
 @dataclass(frozen=True)
@@ -215,6 +204,18 @@ class Standardize:
         shift = torch.tensor([-m / d for m, d in zip(self.mean, self.deviation, strict=True)], device=inputs.device)
         return result.mul_(slope).add_(shift.view(shape))  # a fused call has no fast kernel for one number a channel
 
+    blendable: ClassVar[bool] = True
+
+    def pack(self, inputs: object) -> Tensor:
+        """The inputs, which must be a tensor: see `Fields` for networks that take several."""
+        if not isinstance(inputs, Tensor):
+            raise InvalidArgument("inputs", inputs, "a tensor", "torch.as_tensor makes one of an array.")
+        return inputs
+
+    def prepare(self, network: nn.Module) -> nn.Module:
+        """The network as it is: it takes one tensor."""
+        return network
+
     @classmethod
     def of(cls, inputs: Tensor) -> Standardize:
         """Of these inputs' own mean and deviation; a constant column keeps its scale."""
@@ -242,7 +243,7 @@ class Dataset:
     train: Rows
     test: Rows
     classes: tuple[str, ...]
-    standardize: Standardize = field(default_factory=Standardize)
+    standardize: Standardize | Fields = field(default_factory=Standardize)
 
     def with_train(self, train: Rows) -> Dataset:
         """The same dataset with other training rows, such as a subset."""
@@ -261,13 +262,13 @@ class Dataset:
         return self
 
 
-def split(rows: Rows, fraction: float, seed: int = 0) -> tuple[Rows, Rows]:
+def split(rows: LabeledRows, fraction: float, seed: int = 0) -> tuple[LabeledRows, LabeledRows]:
     """A stratified split into (training, validation) rows.
 
     Parameters
     ----------
     rows
-        Rows with class numbers as labels.
+        Rows with class numbers as labels, in memory or streamed.
     fraction
         Share of the rows for validation. Of each class it gets this share, rounded so that the total is right; every
         class keeps at least one training row.
@@ -279,6 +280,7 @@ def split(rows: Rows, fraction: float, seed: int = 0) -> tuple[Rows, Rows]:
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     # A row's rank within its class, over the size of the class: sorting by it interleaves the classes evenly.
+    assert rows.labels is not None  # see `streams.has_labels`
     labels = rows.labels[order]
     _, inverse, counts = labels.unique(return_inverse=True, return_counts=True)
     must = f"such that each side gets a row and every class keeps one ({len(rows)} rows, {len(counts)} classes)"

@@ -75,11 +75,11 @@ class ResampledJointFuture(ResampledFuture):
 
     orders: Tensor  # (members, rows)
 
-    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
         """For each chunk of row indices, the blocks of all members, one after another."""
         members = len(self.orders)
         for chunk, batch in zip(
-            chunks, super().batches([self.orders[:, c].flatten() for c in chunks], generator), strict=True
+            chunks, super().batches([self.orders[:, c].flatten() for c in chunks], generator, epoch), strict=True
         ):
             seen = 0 if self.predictive.ratio == math.inf else members * len(chunk)
             if seen in (0, len(batch.inputs)):
@@ -113,10 +113,10 @@ class JointFuture:
     def __len__(self) -> int:
         return len(self.futures[0])
 
-    def batches(self, chunks: Sequence[Tensor], generator: Generator) -> Iterator[Batch]:
+    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
         """For each chunk of row indices, the blocks of all members, one after another."""
         streams = [
-            future.batches([order[chunk] for chunk in chunks], generator)
+            future.batches([order[chunk] for chunk in chunks], generator, epoch)
             for future, order in zip(self.futures, self.orders, strict=True)
         ]
         for blocks in zip(*streams, strict=True):

@@ -24,6 +24,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import UnknownName
+from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
 from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
@@ -52,10 +53,11 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble),
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
+    Standardize | Fields: (Standardize, Fields),
 }
 REGISTRY: dict[str, Any] = {
     member.__name__: member  # type: ignore[attr-defined]
-    for member in (*(m for family in FAMILIES.values() for m in family), Standardize, Task, Predictive, Method, Recipe)
+    for member in (*(m for family in FAMILIES.values() for m in family), Field, Task, Predictive, Method, Recipe)
 }
 _READERS: dict[type, Callable[[Json], object]] = {}
 DEEPEST = 8  # levels of a user's objects that are encoded: they may refer to each other in circles

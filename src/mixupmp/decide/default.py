@@ -14,7 +14,8 @@ from math import ceil, inf
 import torch
 
 from mixupmp.core.plan import Plan
-from mixupmp.core.rows import Rows, split
+from mixupmp.core.rows import LabeledRows, Rows, split
+from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature
 from mixupmp.decide.search import Candidate, Search, epoch_grid
@@ -86,23 +87,25 @@ def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
 
 def _parts(plan: Plan) -> int:
     """More parts for few rows, where one network is all there is to train for each."""
-    return PARTS if len(plan.train) < FEW_ROWS and plan.method.sampler.networks == 1 else 1  # type: ignore[arg-type]
+    return PARTS if len(plan.train) < FEW_ROWS and plan.method.sampler.networks == 1 else 1
 
 
 def _temperature(plan: Plan, parts: int, engine: Engine) -> Temperature:
     """The temperature of fits to all rows but a part, on the rows of that part, for several disjoint parts together."""
-    assert isinstance(plan.train, Rows)
+    assert has_labels(plan.train)
     probabilities, labels = [], []
     for train, held in disjoint_parts(plan.train, _share(len(plan.train)), parts, plan.seed):
-        probabilities.append(fit(replace(plan, train=train), engine=engine).probabilities(held.inputs).cpu())
-        labels.append(held.labels)
+        rows = held.read()
+        probabilities.append(fit(replace(plan, train=train), engine=engine).probabilities(rows.inputs).cpu())
+        labels.append(rows.labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
         return fit_temperature(torch.cat(probabilities), torch.cat(labels))
 
 
-def disjoint_parts(rows: Rows, share: float, parts: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
+def disjoint_parts(rows: LabeledRows, share: float, parts: int, seed: int) -> Iterator[tuple[LabeledRows, LabeledRows]]:
     """(All other rows, a part with this share of the rows), for so many disjoint stratified parts."""
+    assert rows.labels is not None  # see `streams.has_labels`
     count = round(share * len(rows))
     left = Rows(torch.arange(len(rows)), rows.labels)
     for _ in range(parts):
@@ -115,8 +118,8 @@ def disjoint_parts(rows: Rows, share: float, parts: int, seed: int) -> Iterator[
 
 
 def can_hold_out(plan: Plan) -> bool:
-    """Whether there are rows enough in memory to hold some out, with every class in what is left."""
-    if not isinstance(plan.train, Rows) or len(plan.train) < FEWEST_ROWS:
+    """Whether there are rows enough to hold some out, with every class in what is left."""
+    if not has_labels(plan.train) or plan.train.labels is None or len(plan.train) < FEWEST_ROWS:
         return False
     classes = 0 if plan.task.likelihood.classes is None else len(plan.train.labels.unique())
     held = round(_share(len(plan.train)) * len(plan.train))
@@ -134,7 +137,7 @@ def default_search(
         return None
     return Search(
         pairs=pairs,
-        validation=_share(len(plan.train)),  # type: ignore[arg-type]  # rows in memory
+        validation=_share(len(plan.train)),
         standard_errors=0.0,
         epochs=lengths,
         calibrate=calibrate,
@@ -161,6 +164,6 @@ def _share(rows: int) -> float:
 
 def _lengths(plan: Plan) -> tuple[int, ...]:
     """Training lengths from `SHORTEST` to `LONGEST` steps, but at least three epochs."""
-    rows = len(plan.train)  # type: ignore[arg-type]
+    rows = len(plan.train)
     steps_an_epoch = ceil(rows / (plan.recipe.batch_size or rows))
     return epoch_grid(max(3, LONGEST // steps_an_epoch), max(1, SHORTEST // steps_an_epoch), GROWTH)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from mixupmp.core.errors import check
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.rows import Rows, split
+from mixupmp.core.rows import LabeledRows, split
 from mixupmp.core.seeds import generator
 from mixupmp.metrics.checks import TINY
 from mixupmp.metrics.regression import mixture_crps, mixture_nll
@@ -24,7 +24,9 @@ def check_criterion(criterion: str, likelihood: Categorical | Gaussian) -> None:
     check(criterion in known, "criterion", criterion, f"one of {', '.join(known)} for this likelihood")
 
 
-def folds(rows: Rows, validation: float | int, classes: bool, seed: int) -> Iterator[tuple[Rows, Rows]]:
+def folds(
+    rows: LabeledRows, validation: float | int, classes: bool, seed: int
+) -> Iterator[tuple[LabeledRows, LabeledRows]]:
     """(training, held-out) rows: one pair for a share, k for a whole number k; stratified where labels are classes."""
     if isinstance(validation, float) and classes:
         yield split(rows, validation, seed)
@@ -35,7 +37,9 @@ def folds(rows: Rows, validation: float | int, classes: bool, seed: int) -> Iter
         yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
         return
     check(validation <= len(rows), "validation", validation, f"at most the {len(rows)} rows")
-    if classes:  # sorted by class, every k-th row goes to the same fold: each fold gets its share of every class
+    if (
+        classes and rows.labels is not None
+    ):  # sorted by class, every k-th row goes to the same fold: each fold gets its share of every class
         order = order[torch.argsort(rows.labels[order], stable=True)]
     fold = torch.empty(len(rows), dtype=torch.int64)
     fold[order] = torch.arange(len(rows)) % validation

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
-from mixupmp.core.rows import Rows
+from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.held_out import check_criterion, class_losses, folds, regression_losses
@@ -128,8 +128,9 @@ def select(
     result. With the engine "ray", candidates are trained on the cluster at `address` concurrently.
     """
     search = search or Search()
-    if not isinstance(plan.train, Rows):
-        raise InvalidArgument("plan", type(plan.train).__name__, "a plan with its training rows in memory, to split")
+    if not has_labels(plan.train):
+        must = "a plan whose training rows are in memory, or streamed with their labels known, to split"
+        raise InvalidArgument("plan", type(plan.train).__name__, must)
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
     evaluator = _Evaluator(plan, search, engine)
@@ -150,14 +151,14 @@ class _Evaluator:
     """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
 
     def __init__(self, plan: Plan, search: Search, engine: Engine) -> None:
-        assert isinstance(plan.train, Rows)
+        assert has_labels(plan.train)
         self.classes = plan.task.likelihood.classes is not None
         self.calibrated = self.classes and search.calibrate
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
         pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))
         self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
-        self.held = [held for _, held in pairs]
+        self.held = [held.read() for _, held in pairs]
         self.rows = sum(map(len, self.held))
         self.labels = torch.cat([rows.labels for rows in self.held])
         weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]

@@ -1,7 +1,7 @@
 """Export a posterior as one ONNX graph: raw inputs in; member probabilities, their mean and two uncertainties out.
 
-The graph contains the scaling of the inputs, so it accepts what the posterior accepts: uint8 images or the numbers of a
-table. The number of rows is dynamic. Its metadata lists what is constant in it.
+The graph contains the scaling of the inputs, so it accepts what the posterior accepts: uint8 images, the numbers of a
+table, tokens, or several inputs by name. The number of rows is dynamic. Its metadata lists what is constant in it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,11 @@ from torch import Tensor, nn
 
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError
+from mixupmp.core.fields import Fields
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Gaussian
-from mixupmp.core.posterior import Posterior
+from mixupmp.core.posterior import Posterior, Task
+from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
 from mixupmp.export.members import member_module
@@ -53,7 +58,7 @@ def export_onnx(
     Parameters
     ----------
     pixels : bool or None
-        Inputs are uint8. None: for images they are.
+        Inputs are uint8. None: for images they are. Not used for tokens and several inputs, which have their types.
     calibrator : Temperature, VectorScaling or None
         Applied to the mean of the members.
     target : tuple of float
@@ -66,31 +71,76 @@ def export_onnx(
     except ImportError as error:
         raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
     task = posterior.task
-    if pixels is None:
-        pixels = len(task.input_shape) == 3
-    example = _example(task.input_shape, pixels)
-    graph = _graph(posterior, example, calibrator, target).eval()
+    inputs = graph_inputs(task, pixels)
+    examples = tuple(entry.example(3) for entry in inputs)
+    graph = _graph(posterior, inputs, calibrator, target).eval()
     names = CLASSIFIER_OUTPUTS if task.likelihood.classes else REGRESSOR_OUTPUTS
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _plain_attention():
         warnings.simplefilter("ignore")  # deprecations inside the exporter
         program: Any = torch.onnx.export(
             graph,
-            (example,),
+            examples,
             dynamo=True,
             opset_version=OPSET,
             verbose=False,
-            input_names=["inputs"],
+            input_names=[entry.name for entry in inputs],
             output_names=list(names),
-            dynamic_shapes={"inputs": {0: torch.export.Dim("rows", min=1)}},
+            dynamic_shapes={"inputs": tuple({0: torch.export.Dim("rows", min=1)} for _ in inputs)},
         )
     model = program.model_proto
-    metadata = _metadata(posterior, pixels, calibrator)
+    metadata = _metadata(posterior, inputs, calibrator)
     onnx.helper.set_model_props(model, metadata)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
-    _check(path, graph, names, task.input_shape, pixels)
+    _check(path, graph, names, inputs)
     return metadata
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One input of a graph: its name, and the shape of a row and the type of its numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def example(self, rows: int) -> Tensor:
+        """Random rows. Tokens are 0 and 1, which every vocabulary has; a mask keeps some places and leaves out some."""
+        generator, shape = torch.Generator().manual_seed(0), (rows, *self.shape)
+        if self.dtype.is_floating_point:
+            return torch.randn(shape, generator=generator)
+        if self.dtype == torch.uint8:
+            return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        drawn = torch.randint(0, 2, shape, generator=generator)
+        if self.shape:
+            drawn[..., 0], drawn[..., -1] = 1, 0
+        return drawn.to(self.dtype)
+
+    def __str__(self) -> str:
+        kind = "uint8 pixels" if self.dtype == torch.uint8 else str(self.dtype).removeprefix("torch.")
+        return f"{kind} ({', '.join(map(str, ('rows', *self.shape)))})"
+
+
+def graph_inputs(task: Task, pixels: bool | None = None) -> tuple[GraphInput, ...]:
+    """The inputs of a task's graph: "inputs", or one for each field."""
+    if isinstance(task.standardize, Standardize):
+        pixels = len(task.input_shape) == 3 if pixels is None else pixels
+        return (GraphInput("inputs", task.input_shape, torch.uint8 if pixels else torch.float32),)
+    fields = task.standardize.fields
+    names = [f.name or ("inputs" if len(fields) == 1 else f"inputs_{place}") for place, f in enumerate(fields)]
+    return tuple(GraphInput(name, f.shape, getattr(torch, f.dtype)) for name, f in zip(names, fields, strict=True))
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Without torch's fused attention layers, for which ONNX has no operators."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class _Scaled(nn.Module):
@@ -99,9 +149,8 @@ class _Scaled(nn.Module):
     slope: Tensor
     shift: Tensor
 
-    def __init__(self, posterior: Posterior, pixels: bool) -> None:
+    def __init__(self, standardize: Standardize, shape: tuple[int, ...], pixels: bool) -> None:
         super().__init__()
-        standardize, shape = posterior.task.standardize, posterior.task.input_shape
         scale = 1 / 255 if pixels else 1.0
         view = (1, -1) + (1,) * (len(shape) - 1)
         slope = [scale / d for d in standardize.deviation] or [scale]
@@ -113,14 +162,33 @@ class _Scaled(nn.Module):
         return inputs.float() * self.slope + self.shift
 
 
+class _Packed(nn.Module):
+    """`Fields` as a module: the graph's inputs, one for each field, to scaled and packed rows."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__()
+        self.fields = fields
+        self.scaled = nn.ModuleList(
+            nn.Identity() if f.whole else _Scaled(f.standardize, f.shape or (1,), f.dtype == "uint8")
+            for f in fields.fields
+        )
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        if self.fields.single:
+            return self.scaled[0](inputs[0])
+        parts = zip(self.fields.fields, self.scaled, inputs, strict=True)
+        flat = [scaled(part.reshape(-1, *(f.shape or (1,)))).reshape(-1, f.numbers) for f, scaled, part in parts]
+        return torch.cat([part.to(self.fields.dtype) for part in flat], 1)
+
+
 class _Classifier(nn.Module):
     def __init__(self, scaled: nn.Module, members: nn.Module, calibrator: Calibrator | None) -> None:
         super().__init__()
         self.scaled, self.members = scaled, members
         self.scales, self.shifts = _calibration(calibrator)
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        each = self.members(self.scaled(inputs)).softmax(-1)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        each = self.members(self.scaled(*inputs)).softmax(-1)
         pooled = each.mean(0)
         disagreement = (_entropy(pooled) - _entropy(each).mean(0)).clamp(min=0)
         if self.scales is not None:
@@ -134,8 +202,8 @@ class _Regressor(nn.Module):
         self.scaled, self.members = scaled, members
         self.center, self.scale = target
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        means, deviations = Gaussian().moments(self.members(self.scaled(inputs)))
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        means, deviations = Gaussian().moments(self.members(self.scaled(*inputs)))
         means, deviations = means * self.scale + self.center, deviations * self.scale
         mean = means.mean(0)
         variance = deviations.square().mean(0) + (means - mean).square().mean(0)
@@ -143,11 +211,17 @@ class _Regressor(nn.Module):
 
 
 def _graph(
-    posterior: Posterior, example: Tensor, calibrator: Calibrator | None, target: tuple[float, float]
+    posterior: Posterior, inputs: Sequence[GraphInput], calibrator: Calibrator | None, target: tuple[float, float]
 ) -> nn.Module:
     posterior = copy.deepcopy(posterior).to("cpu")
-    members = member_module(posterior, example)
-    scaled = _Scaled(posterior, example.dtype == torch.uint8)
+    task, examples = posterior.task, [entry.example(3) for entry in inputs]
+    scaled: nn.Module
+    if isinstance(task.standardize, Standardize):
+        packed, scaled = examples[0], _Scaled(task.standardize, task.input_shape, inputs[0].dtype == torch.uint8)
+    else:
+        named = {f.name: example for f, example in zip(task.standardize.fields, examples, strict=True)}
+        packed, scaled = task.standardize.pack(examples if "" in named else named), _Packed(task.standardize)
+    members = member_module(posterior, packed)
     if posterior.task.likelihood.classes:
         return _Classifier(scaled, members, calibrator)
     return _Regressor(scaled, members, target)
@@ -167,14 +241,7 @@ def _entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * probabilities.clamp(min=TINY).log()).sum(-1)
 
 
-def _example(shape: tuple[int, ...], pixels: bool, rows: int = 3) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    if pixels:
-        return torch.randint(0, 256, (rows, *shape), generator=generator, dtype=torch.uint8)
-    return torch.randn(rows, *shape, generator=generator)
-
-
-def _metadata(posterior: Posterior, pixels: bool, calibrator: Calibrator | None) -> dict[str, str]:
+def _metadata(posterior: Posterior, inputs: Sequence[GraphInput], calibrator: Calibrator | None) -> dict[str, str]:
     constant = [
         "the weights of every member",
         "the scaling of the inputs",
@@ -187,26 +254,27 @@ def _metadata(posterior: Posterior, pixels: bool, calibrator: Calibrator | None)
         constant.append("the samples of the last layer")
     if calibrator is not None:
         constant.append(f"the calibration of the mean, {calibrator}")
-    shape = ", ".join(map(str, posterior.task.input_shape))
+    described = [str(entry) if len(inputs) == 1 else f"{entry.name}: {entry}" for entry in inputs]
     return {
         "mixupmp.core.version": __version__,
         "mixupmp.classes": json.dumps(list(posterior.task.classes)),
-        "mixupmp.inputs": f"{'uint8 pixels' if pixels else 'float32'} (rows, {shape})",
+        "mixupmp.inputs": "; ".join(described),
         "mixupmp.frozen": "; ".join(constant) + ". The number of rows is dynamic.",
         "mixupmp.notes": "; ".join(posterior.notes),
     }
 
 
-def _check(path: Path, graph: nn.Module, names: tuple[str, ...], shape: tuple[int, ...], pixels: bool) -> None:
+def _check(path: Path, graph: nn.Module, names: tuple[str, ...], inputs: Sequence[GraphInput]) -> None:
     """Compare the outputs of onnxruntime with PyTorch's, for one row and for several."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for rows in (1, 7):
-        inputs = _example(shape, pixels, rows)
-        with torch.no_grad():
-            expected = graph(inputs)
-        for name, ours, theirs in zip(names, expected, session.run(None, {"inputs": inputs.numpy()}), strict=True):
+        examples = {entry.name: entry.example(rows) for entry in inputs}
+        with torch.no_grad(), _plain_attention():
+            expected = graph(*examples.values())
+        given = {name: example.numpy() for name, example in examples.items()}
+        for name, ours, theirs in zip(names, expected, session.run(None, given), strict=True):
             scale = max(1.0, float(ours.abs().max()))
             gap = float(np.abs(ours.numpy() - theirs).max()) / scale
             if not gap <= TOLERANCE:

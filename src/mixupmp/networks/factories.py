@@ -103,9 +103,15 @@ def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs:
 def check_outputs(network: nn.Module, rows: torch.Tensor, outputs: int) -> None:
     """Try a network on two scaled rows, so that a wrong last layer is named before training."""
     training = network.training
-    with torch.no_grad():
-        found = tuple(logits_of(network.eval()(rows)).shape)
-    network.train(training)
+    try:
+        with torch.no_grad():
+            found = tuple(logits_of(network.eval()(rows)).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        must = f"one that takes inputs {tuple(rows.shape)} of {rows.dtype}"
+        hint = f"{str(error).partition(chr(10))[0]} Is `layout` of the inputs another, as 'NHWC', 'NCT' or 'tokens'?"
+        raise InvalidArgument("network", type(network).__name__, must, hint) from error
+    finally:
+        network.train(training)
     if found != (len(rows), outputs):
         raise InvalidArgument("network", found, f"one that returns (rows, {outputs})", "Replace its last layer.")
 

@@ -106,7 +106,7 @@ class Piece:
     @property
     def steps(self) -> int:
         """The most steps it can take."""
-        rows, batch = len(self.plan.train), self.plan.recipe.batch_size or len(self.plan.train)  # type: ignore[arg-type]
+        rows, batch = len(self.plan.train), self.plan.recipe.batch_size or len(self.plan.train)
         return self.plan.recipe.epochs * max(1, -(-rows // batch))
 
 

@@ -172,7 +172,7 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
         sampler: Sampler = decode(spec["method"]["sampler"], Sampler, "method.sampler")  # type: ignore[type-abstract]
         members = sampler.members  # type: ignore[attr-defined]
         check(members <= MEMBERS_LIMIT, "members", members, f"at most {MEMBERS_LIMIT}")
-        factory = _factory(spec["network"], network, sealed.path)
+        factory = partial(_prepared, _factory(spec["network"], network, sealed.path), task)
         if isinstance(sampler, SharedEnsemble):
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
             factory = partial(_shared, factory, sampler)
@@ -231,6 +231,13 @@ def _factory(document: Json, given: NetworkClass | None, folder: Path) -> Callab
     return decode(document, Network, "network")
 
 
+def _prepared(factory: Callable[[], nn.Module], task: Task) -> nn.Module:
+    built = factory()
+    if not isinstance(built, nn.Module):
+        raise InvalidArgument("network", built, "a class or factory that returns an nn.Module")
+    return task.prepare(built)
+
+
 def _shared(factory: Callable[[], nn.Module], sampler: SharedEnsemble) -> nn.Module:
     return sampler.adapt(factory())
 
@@ -238,17 +245,14 @@ def _shared(factory: Callable[[], nn.Module], sampler: SharedEnsemble) -> nn.Mod
 def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:
     """A network for the names, shapes and types of its tensors. One that a folder describes is built without memory."""
     with torch.device("cpu" if trusted else "meta"), seeds.global_seed(0):
-        built = factory()
-    if not isinstance(built, nn.Module):
-        raise InvalidArgument("network", built, "a class or factory that returns an nn.Module")
-    return built
+        return factory()
 
 
 def _check_input(built: nn.Module, task: Task) -> None:
     """Raise unless a network without memory takes rows of the task's shape."""
     was_training = built.training
     with torch.no_grad():
-        built.eval()(torch.empty(2, *task.input_shape, device="meta"))
+        built.eval()(task.standardize(torch.empty(2, *task.input_shape, device="meta")))
     built.train(was_training)
 
 

@@ -22,6 +22,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import MemberSummary, logits_of
 from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
+from mixupmp.core.rows import evenly_spaced
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format
 from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
@@ -56,7 +57,7 @@ class MemberFit:
             # A sampler that trains several members in one network simulates a future for each of them.
             simulated = getattr(plan.method.sampler, "simulate", simulate)
             self.future: Future = simulated(
-                plan.method.predictive, plan.training_data(), self.recipe.pseudo_batch_size, self.draws
+                plan.method.predictive, plan.training_data(member), self.recipe.pseudo_batch_size, self.draws
             )
         images = len(plan.task.input_shape) == 3
         self.memory_format = memory_format(self.network) if images else torch.contiguous_format
@@ -124,7 +125,7 @@ class MemberFit:
     def _run_epoch(self, callback: StepCallback) -> None:
         started = time.perf_counter()
         epoch, done = divmod(self.step, self.steps_an_epoch)
-        for batch in self.future.batches(self._chunks(epoch)[done:], self.draws):
+        for batch in self.future.batches(self._chunks(epoch)[done:], self.draws, epoch):
             self._step(batch)
             if self.diverged_at is not None:
                 self.seconds += time.perf_counter() - started
@@ -139,6 +140,8 @@ class MemberFit:
         rows, size = len(self.future), self.recipe.batch_size
         if size is None or size >= rows:
             return [torch.arange(rows)]  # all rows at once: their order is of no consequence
+        if self.plan.train.sequential:
+            return batches_of(rows, size, torch.arange(rows))
         order = torch.randperm(rows, generator=seeds.generator(self.plan.seed, self.member, "order", epoch))
         return batches_of(rows, size, order)
 
@@ -215,16 +218,15 @@ class MemberFit:
         """Of all rows, or of `most` of them, evenly spaced: they may be sorted by class."""
         if self.plan.task.likelihood.classes is None:
             return None
-        seen = self.plan.training_data()
-        count = min(len(seen.rows), most or len(seen.rows))
-        chunks = (torch.arange(count) * len(seen.rows) // count).split(256)
+        seen = self.future.data.rows
+        chosen = evenly_spaced(len(seen), most)
         self.network.eval()
         correct = 0
-        for rows in seen.rows.batches(chunks):
+        for rows in seen.batches(chosen.split(256)):
             outputs = logits_of(self.network(self.plan.task.standardize(rows.inputs)))
             correct += int((outputs.argmax(1) == rows.labels).sum())
         self.network.train()
-        return correct / count
+        return correct / len(chosen)
 
     def summary(self) -> MemberSummary:
         """How it ended."""

@@ -46,9 +46,10 @@ from mixupmp.core.methods import Method, arguments_of, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows, evenly_spaced, split
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode, register
+from mixupmp.core.streams import DatasetRows, IterableRows, has_labels
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for
 from mixupmp.networks.tabular import quantile_edges
@@ -64,6 +65,7 @@ SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 3
+MOST_QUANTILE_ROWS = 10_000  # of streamed rows, for the bins of a table's columns
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ def plan_for(
 
 
 def make_plan(
-    train: Rows,
+    train: Rows | DatasetRows | IterableRows,
     task: Task,
     method: Method,
     network: NetworkChoice = None,
@@ -267,15 +269,15 @@ def make_plan(
     initial
         A posterior whose members are the start.
     """
-    images, shared = len(task.input_shape) == 3, isinstance(method.sampler, SharedEnsemble)
+    images, shared = len(task.input_shape) > 1, isinstance(method.sampler, SharedEnsemble)
     network = with_edges(network, train, task, shared)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
     found = recipe if isinstance(recipe, Recipe) else recipe_for(len(train), images, fine_tune, recipe, shared=shared)
-    if method.validation_fraction and validation is None:
-        train, validation = split(train, method.validation_fraction, seed)
+    if method.validation_fraction and validation is None and has_labels(train):
+        train, held = split(train, method.validation_fraction, seed)
+        validation = held.read()
     plan = Plan(method, factory, train, task, found, seed, validation, initial_weights(initial), device)
-    two = torch.zeros(2, *task.input_shape, dtype=train.inputs.dtype)
-    check_outputs(plan.template, task.standardize(two), task.likelihood.outputs)
+    check_outputs(plan.template, task.standardize(torch.zeros(2, *task.input_shape)), task.likelihood.outputs)
     return plan
 
 
@@ -303,7 +305,9 @@ def mixup_mp_for(
     return mixup_mp(ratio, alpha, MEMBERS if members is None else members)
 
 
-def with_edges(network: NetworkChoice, train: Rows, task: Task, shared: bool) -> NetworkChoice:
+def with_edges(
+    network: NetworkChoice, train: Rows | DatasetRows | IterableRows, task: Task, shared: bool
+) -> NetworkChoice:
     """The default network of members that share weights, and the edges of a piecewise linear encoding from the rows."""
     table = len(task.input_shape) == 1
     if isinstance(network, str) and network == "tabular":
@@ -313,7 +317,8 @@ def with_edges(network: NetworkChoice, train: Rows, task: Task, shared: bool) ->
     named = isinstance(network, Mapping) and network.get("name") == "tabular" and "edges" not in network
     if not (named and table):
         return network
-    return {**network, "edges": quantile_edges(task.standardize(train.inputs))}  # type: ignore[dict-item]
+    (rows,) = train.batches([evenly_spaced(len(train), None if isinstance(train, Rows) else MOST_QUANTILE_ROWS)])
+    return {**network, "edges": quantile_edges(task.standardize(rows.inputs))}  # type: ignore[dict-item]
 
 
 def recipe_for(
@@ -343,8 +348,8 @@ def under_trained(plan: Plan, posterior: Posterior) -> str | None:
     finished = [s for s in posterior.summaries if s.training_accuracy is not None]
     if not finished:
         return None
-    images, shared = len(plan.task.input_shape) == 3, isinstance(plan.method.sampler, SharedEnsemble)
-    rows, size = len(plan.train), plan.recipe.batch_size  # type: ignore[arg-type]
+    images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
+    rows, size = len(plan.train), plan.recipe.batch_size
     default = recipe_for(rows, images, given={"batch_size": size}, shared=shared)
     accuracy = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
     if plan.recipe.epochs >= default.epochs / 2 or accuracy > WELL_TRAINED:

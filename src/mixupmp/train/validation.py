@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import EnsemblePosterior
+from mixupmp.core.rows import evenly_spaced
 from mixupmp.metrics.scores import Scores
 
 
@@ -70,8 +71,7 @@ PROBED_ROWS = 256  # training rows on which outputs are compared with each other
 def probed_inputs(plan: Plan) -> Tensor:
     """Standardized inputs of evenly spaced training rows, on which `outputs_constant` is decided."""
     rows = plan.training_data().rows
-    count = min(len(rows), PROBED_ROWS)
-    probed = next(iter(rows.batches([torch.arange(count) * len(rows) // count])))
+    (probed,) = rows.batches([evenly_spaced(len(rows), PROBED_ROWS)])
     return plan.task.standardize(probed.inputs)
 
 

@@ -6,6 +6,7 @@ Blends of embeddings are `Mixup` at a layer of the network; those here are sente
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -22,6 +23,8 @@ class SentenceSplice:
     About lambda of the first one's tokens and 1 - lambda of the second's, lambda ~ Beta(alpha, alpha): CutMix in one
     dimension, as SSMix exchanges a span (Yoon et al. 2021).
     """
+
+    takes_tokens: ClassVar[bool] = True
 
     alpha: float = 1.0
 
@@ -46,6 +49,8 @@ class SentencePair:
 
     What exceeds the length is cut off from the second one's start.
     """
+
+    takes_tokens: ClassVar[bool] = True
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         check_tokens(seen.inputs, "SentencePair")

@@ -78,7 +78,7 @@ def sample_future(plan: Plan, count: int = SHOWN_ROWS) -> tuple[Tensor, Tensor, 
     future = simulate(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size, generator)
     batch = next(iter(future.batches([torch.arange(len(future))], generator)))
     chosen = torch.multinomial(batch.weights.double(), count, replacement=True, generator=generator)
-    observed = len(plan.train) if plan.method.predictive.ratio != float("inf") else 0  # type: ignore[arg-type]
+    observed = len(plan.train) if plan.method.predictive.ratio != float("inf") else 0
     label = batch.targets @ torch.arange(batch.targets.shape[1], dtype=torch.float32)
     return batch.inputs[chosen], label[chosen], chosen < observed
 

@@ -1,0 +1,290 @@
+"""Rows that are streamed from a torch Dataset in each epoch: live random transforms, and data larger than memory.
+
+Items are read and transformed by a DataLoader's worker processes. Before item i is read for epoch e of member b, the
+generators of torch, NumPy and `random` are seeded by (seed, b, e, i), so a transform draws the same numbers in any
+worker, engine or order, and after a resume. The fit's own draws are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import Dataset as TorchDataset
+
+from mixupmp.core import seeds
+from mixupmp.core.errors import BadData, InvalidArgument, check, whole
+from mixupmp.core.fields import as_tensor
+from mixupmp.core.rows import Rows, RowSource
+
+Collate = Callable[[list[Any]], Any]
+LABELS = ("label", "labels")  # keys of a dict item that are not inputs
+PREFETCHED = 4  # batches that a worker reads ahead
+WORTH_WORKERS = 8  # batches below which starting worker processes gains nothing
+
+
+def parted(batch: Any) -> tuple[Any, Any]:
+    """Inputs and labels of a batch (or an item): (inputs, labels), (a, b, ..., labels), or a dict with its labels."""
+    if isinstance(batch, Mapping):
+        found = [key for key in LABELS if key in batch]
+        check(len(found) == 1, "dataset", list(batch), "dict items with one of the keys label and labels")
+        return {key: value for key, value in batch.items() if key not in LABELS}, batch[found[0]]
+    if not isinstance(batch, list | tuple) or len(batch) < 2:
+        must = "items (input, label), or dicts with a key label"
+        raise BadData(f"a Dataset must give {must}, got {type(batch).__name__}.")
+    return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+
+
+def _inputs_alone(inputs: Any) -> Any:
+    return tuple(inputs) if isinstance(inputs, list) else inputs
+
+
+@dataclass(eq=False)
+class _Stream:
+    """What both kinds of streams have.
+
+    Parameters
+    ----------
+    dataset
+        Of items (input, label), (a, b, ..., label) for networks of several inputs, or dicts with a key "label".
+    workers
+        Processes that read and transform; 0: in this process.
+    collate
+        Items to a batch; by default torch's `default_collate`.
+    """
+
+    dataset: TorchDataset[Any]
+    workers: int = 2
+    collate: Collate = default_collate
+    device: str = "cpu"
+    seed: int = 0  # of the random transforms: a number of its own for each member
+    pack: Callable[[Any], Tensor] = as_tensor  # a batch's inputs to rows
+    encode: Callable[[Any], Tensor] = torch.as_tensor  # a batch's labels to class numbers
+
+    def __post_init__(self) -> None:
+        check(whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
+
+    def _rows(self, batch: Any) -> Rows:
+        inputs, labels = parted(batch)
+        packed = self.pack(_inputs_alone(inputs))
+        return Rows(packed.to(self.device, non_blocking=True), self.encode(labels).to(self.device))
+
+    def versions(self) -> tuple[int, ...]:
+        """Nothing is known of changes to a Dataset."""
+        return ()
+
+
+@dataclass(eq=False)
+class DatasetRows(_Stream):
+    """Rows of a map-style torch Dataset, read again in every epoch.
+
+    Parameters
+    ----------
+    labels
+        The label of every item, where they are known beforehand: rows can then be held out from the fit.
+    indices
+        Only these items; None: all.
+    """
+
+    labels: Tensor | None = None
+    indices: Tensor | None = None
+    sequential: ClassVar[bool] = False
+    weights: ClassVar[None] = None
+    _idle: DataLoader[Any] | None = field(default=None, repr=False)  # whose workers wait for the next epoch
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.indices is None else len(self.indices)  # type: ignore[arg-type]
+
+    def take(self, indices: Tensor) -> DatasetRows:
+        """The rows at these indices, in their order; nothing is read."""
+        labels = None if self.labels is None else self.labels[indices]
+        kept = indices if self.indices is None else self.indices[indices]
+        return replace(self, labels=labels, indices=kept, _idle=None)
+
+    def to(self, device: torch.device | str) -> DatasetRows:
+        """The same rows, which come to this device."""
+        return replace(self, device=str(device), _idle=None)
+
+    def read(self) -> Rows:
+        """All of them in memory, as epoch 0 draws them."""
+        batches = list(self.batches(torch.arange(len(self)).split(256)))
+        return Rows(torch.cat([b.inputs for b in batches]), torch.cat([b.labels for b in batches]))
+
+    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+        chosen = chunks if self.indices is None else [self.indices[chunk] for chunk in chunks]
+        loader, self._idle = self._idle or self._loader(len(chunks)), None
+        loader.batch_sampler.keys = [[(epoch, index) for index in chunk.tolist()] for chunk in chosen]  # type: ignore[union-attr]
+        for chunk, batch in zip(chunks, loader, strict=True):
+            rows = self._rows(batch)
+            yield rows if self.labels is None else Rows(rows.inputs, self.labels[chunk].to(self.device))
+        if loader.persistent_workers:  # where the batches were not all taken, its workers end with it
+            self._idle = loader
+
+    def _loader(self, batches: int) -> DataLoader[Any]:
+        workers = self.workers if batches >= WORTH_WORKERS else 0
+        return DataLoader(
+            _Seeded(self.dataset, self.seed),
+            batch_sampler=_Keys(),
+            num_workers=workers,
+            collate_fn=_Collated(self.collate),
+            prefetch_factor=PREFETCHED if workers else None,
+            persistent_workers=workers > 0,
+            pin_memory=self.device != "cpu",
+            # Without one of its own, each loader takes a number from the global generator, and a fit that is resumed
+            # in the middle of an epoch, with a second loader, would have other dropout from there on.
+            generator=torch.Generator().manual_seed(0),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": None}
+
+
+@dataclass(eq=False)
+class IterableRows(_Stream):
+    """Rows of an IterableDataset, which is iterated anew in every epoch, in its own order.
+
+    An epoch is the first `rows` rows of one iteration, read by one worker process whose generators are seeded by
+    (seed, member, epoch): a Dataset that shuffles or transforms by them does so alike after a resume. A batch is
+    consecutive rows, and pairs for Mixup come from it: shuffle in the Dataset. A fit that is resumed in the middle of
+    an epoch reads its first rows again and leaves them out. Rows cannot be held out from it.
+
+    Parameters
+    ----------
+    rows
+        Of an epoch; None: the Dataset's length.
+    """
+
+    rows: int | None = None
+    sequential: ClassVar[bool] = True
+    labels: ClassVar[None] = None
+    weights: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rows is None:
+            must = "the rows of an epoch, for a Dataset without a length"
+            check(hasattr(self.dataset, "__len__"), "rows", None, must, "Pass IterableRows(dataset, rows=50_000).")
+            self.rows = len(self.dataset)  # type: ignore[arg-type]
+        check(whole(self.rows), "rows", self.rows, "a whole number, at least 1")
+
+    def __len__(self) -> int:
+        return self.rows or 0
+
+    def to(self, device: torch.device | str) -> IterableRows:
+        """The same rows, which come to this device."""
+        return replace(self, device=str(device))
+
+    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+        order = torch.cat(list(chunks))
+        check(bool((order.diff() > 0).all()), "chunks", "shuffled", "ascending, for rows of an IterableDataset")
+        stream = _Iterated(self.dataset, [c.tolist() for c in chunks], seeds.derive(self.seed, epoch), self.collate)
+        # Its own process, also for workers=0: the Dataset's draws must not mix with the fit's.
+        loader: DataLoader[Any] = DataLoader(
+            stream, None, num_workers=1, prefetch_factor=PREFETCHED, generator=torch.Generator().manual_seed(0)
+        )
+        for batch in loader:
+            yield self._rows(batch)
+
+
+def has_labels(rows: RowSource) -> TypeGuard[Rows | DatasetRows]:
+    """Whether the label of every row is known beforehand, so that some can be held out."""
+    return getattr(rows, "labels", None) is not None
+
+
+def stream_of(dataset: Any) -> DatasetRows | IterableRows:
+    """A torch Dataset, or a DataLoader with its workers and `collate_fn`, as rows that are streamed."""
+    if isinstance(dataset, DatasetRows | IterableRows):
+        return dataset
+    more: dict[str, Any] = {}
+    if isinstance(dataset, DataLoader):
+        more = {"workers": dataset.num_workers, "collate": dataset.collate_fn}
+        dataset = dataset.dataset
+    if isinstance(dataset, IterableDataset):
+        return IterableRows(dataset, **more)
+    mapped = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if not mapped or isinstance(dataset, Tensor | list | tuple | dict):
+        must = "Rows or a torch Dataset with a length and items by number, or an IterableDataset"
+        raise InvalidArgument("train", dataset, must)
+    return DatasetRows(dataset, **more)
+
+
+class _Keys:
+    """A batch sampler whose batches of (epoch, index) are set before each epoch."""
+
+    keys: list[list[tuple[int, int]]]
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass
+class _Seeded(TorchDataset[Any]):
+    """A Dataset whose item (epoch, index) is read with generators that are seeded by both."""
+
+    dataset: TorchDataset[Any]
+    seed: int
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        with seeds.all_global(seeds.derive(self.seed, *key), restore=get_worker_info() is None):
+            return self.dataset[key[1]]
+
+
+@dataclass
+class _Iterated(IterableDataset[Any]):
+    """The rows of ascending chunks of one iteration of a Dataset, as batches."""
+
+    dataset: TorchDataset[Any]
+    chunks: list[list[int]]
+    seed: int
+    collate: Collate
+
+    def __iter__(self) -> Iterator[Any]:
+        with seeds.all_global(self.seed, restore=False):
+            items = enumerate(iter(self.dataset))
+        for chunk in self.chunks:
+            wanted, batch = iter(chunk), []
+            place = next(wanted)
+            for number, item in items:
+                if number == place:
+                    batch.append(_plain(item))
+                    place = next(wanted, -1)
+                if place < 0:
+                    break
+            else:
+                there, last = chunk[0] + len(batch), self.chunks[-1][-1] + 1
+                raise BadData(f"the IterableDataset ended after about {there} rows, of {last}: set `rows` of an epoch.")
+            yield self.collate(batch)
+
+
+@dataclass
+class _Collated:
+    """Items to a batch: the user's way, with PIL images as arrays."""
+
+    collate: Collate
+
+    def __call__(self, items: list[Any]) -> Any:
+        try:
+            return self.collate([_plain(item) for item in items])
+        except RuntimeError as error:
+            if "size" not in str(error):
+                raise
+            hint = "Pad or resize them in the Dataset's transform, or pass a DataLoader whose collate_fn does."
+            raise BadData(f"items of a Dataset differ in shape: {error}. {hint}") from None
+
+
+def _plain(item: Any) -> Any:
+    """An item with PIL images, at its top or in a pair, as uint8 arrays with the channels first."""
+    if isinstance(item, list | tuple):
+        return tuple(_plain(part) for part in item)
+    if hasattr(item, "getbands") and hasattr(item, "convert"):  # a PIL image, without importing Pillow
+        array = np.array(item)
+        return torch.from_numpy(array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1)))
+    return item
