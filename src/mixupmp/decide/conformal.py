@@ -3,7 +3,7 @@
 A nonconformity score s(x, k) is computed for the true classes of n held-out rows; the prediction set of a new row is
 every class with a score of at most the ceil((n+1) coverage)-th smallest of them. If the held-out and new rows are
 exchangeable, it contains the true class with probability at least `coverage`, and at most coverage + 1/(n+1) without
-ties. Coverage is marginal: over all rows, not for every subgroup.
+ties. Coverage is marginal: over all rows, not for every subgroup (for that, see `mixupmp.decide.mondrian`).
 
     LAC   s = 1 - p_k                                              smallest sets on average; may be empty
     APS   s = sum of p over the classes ranked before k + u p_k    adaptive sets; u uniform, or 1
@@ -55,18 +55,22 @@ class Conformal:
     def predict_set(self, probabilities: Tensor, coverage: float = 0.9, allow_empty: bool = True) -> Tensor:
         """Prediction sets: bool (rows, classes).
 
-        Empty sets mark rows unlike those of the fit and keep the coverage exact; `allow_empty=False` adds the predicted
-        class to them, which can only raise it.
+        An empty set is no mistake: every class of that row is stranger than `coverage` of the held-out rows' true
+        classes were. Rows are so where the predictive is torn (LAC), or by their draw of u (APS, RAPS); at most a share
+        1 - coverage of rows like the held-out ones, and they are among those that the sets may miss. With
+        `allow_empty=False` the most probable class is in every set, which can only raise the coverage.
         """
         values = pooled(checked_probabilities(probabilities, members=None))
         check(values.shape[1] == self.classes, "probabilities", tuple(values.shape), f"over {self.classes} classes")
         if not self.attainable(coverage):
             warnings.warn(self._too_few(coverage), GuaranteeWarning, stacklevel=3)  # past torch's decorator
-        inside = self._class_scores(values) <= self.threshold(coverage)
-        if not allow_empty:
-            predicted = values.argmax(1, keepdim=True)
-            inside = inside.scatter(1, predicted, inside.gather(1, predicted) | ~inside.any(1, keepdim=True))
-        return inside
+        limit = torch.tensor(self.threshold(coverage), dtype=torch.float64, device=values.device)
+        return self.inside(values, limit, allow_empty)
+
+    def inside(self, probabilities: Tensor, limits: Tensor, allow_empty: bool = True) -> Tensor:
+        """Which classes of each row have scores within these limits; the most probable too, unless `allow_empty`."""
+        inside = self._class_scores(probabilities) <= limits
+        return inside if allow_empty else inside.scatter(1, probabilities.argmax(1, keepdim=True), True)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -82,7 +86,7 @@ class Conformal:
             raise BadData(f"this is not a conformal predictor: {error!r}. Give what to_dict() returned.") from error
         if fitted.kind not in KINDS:
             raise UnknownName("conformal score", str(fitted.kind), KINDS)
-        if not scores or any(not (a <= b) for a, b in itertools.pairwise(scores)):
+        if any(not (a <= b) for a, b in itertools.pairwise(scores)):
             raise BadData("the scores of a conformal predictor must be numbers in rising order.")
         return fitted
 

@@ -18,6 +18,7 @@ from mixupmp.core.rows import LabeledRows, Rows, split
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature
+from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.search import Candidate, Search, epoch_grid
 from mixupmp.decide.select import Selection, select
 from mixupmp.train.run import Engine, fit
@@ -39,6 +40,7 @@ class Choice:
     plan: Plan
     selection: Selection | None = None
     calibrator: Calibrator | None = None
+    detector: Detector | None = None  # of the rows that were held out; None where none were, and in regression
 
 
 def choose(
@@ -72,17 +74,17 @@ def choose(
     selection = select(plan, search, engine=engine)
     chosen = selection.chosen.applied(plan)
     if not calibrate or selection.calibrator is None:
-        return Choice(chosen, selection)
+        return Choice(chosen, selection, None, selection.detector)
     if default and _parts(plan) > 1:
-        return Choice(chosen, selection, _temperature(chosen, _parts(plan), engine))
-    return Choice(chosen, selection, selection.calibrator)
+        return Choice(chosen, selection, *_held_out(chosen, _parts(plan), engine))
+    return Choice(chosen, selection, selection.calibrator, selection.detector)
 
 
 def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
     """The plan as it is, with the temperature of a fit to four fifths of its rows."""
     if plan.task.likelihood.classes is None or not can_hold_out(plan):
         return Choice(plan)
-    return Choice(plan, None, _temperature(plan, _parts(plan), engine))
+    return Choice(plan, None, *_held_out(plan, _parts(plan), engine))
 
 
 def _parts(plan: Plan) -> int:
@@ -90,17 +92,18 @@ def _parts(plan: Plan) -> int:
     return PARTS if len(plan.train) < FEW_ROWS and plan.method.sampler.networks == 1 else 1
 
 
-def _temperature(plan: Plan, parts: int, engine: Engine) -> Temperature:
-    """The temperature of fits to all rows but a part, on the rows of that part, for several disjoint parts together."""
+def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Detector]:
+    """Temperature and detector of fits to all rows but a part, on that part's rows, for disjoint parts together."""
     assert has_labels(plan.train)
-    probabilities, labels = [], []
+    outputs, labels = [], []
     for train, held in disjoint_parts(plan.train, _share(len(plan.train)), parts, plan.seed):
         rows = held.read()
-        probabilities.append(fit(replace(plan, train=train), engine=engine).probabilities(rows.inputs).cpu())
+        outputs.append(fit(replace(plan, train=train), engine=engine).member_outputs(rows.inputs).cpu())
         labels.append(rows.labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
-        return fit_temperature(torch.cat(probabilities), torch.cat(labels))
+        probabilities = torch.cat([part.softmax(-1).mean(0) for part in outputs])
+        return fit_temperature(probabilities, torch.cat(labels)), refitted_detector(outputs)
 
 
 def disjoint_parts(rows: LabeledRows, share: float, parts: int, seed: int) -> Iterator[tuple[LabeledRows, LabeledRows]]:

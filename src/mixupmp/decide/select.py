@@ -30,6 +30,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.held_out import check_criterion, class_losses, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search, finite_or_text
 from mixupmp.decide.trajectory import outputs_by_epochs
@@ -57,8 +58,8 @@ class CandidateResult:
 class Selection:
     """The chosen candidate and the results it was chosen by.
 
-    `calibrator` is the temperature of the chosen candidate's averaged probabilities on the held-out rows, for the
-    posterior that is then fitted to all rows; None in regression, and where `Search.calibrate` is off.
+    For the posterior that is then fitted to all rows, from the chosen candidate's predictions for the held-out ones:
+    `calibrator`, a temperature (None where `Search.calibrate` is off), and `detector`; neither in regression.
     """
 
     chosen: Candidate
@@ -68,6 +69,7 @@ class Selection:
     member_fits: int
     seconds: float
     calibrator: Temperature | None = None
+    detector: Detector | None = None
 
     def table(self) -> str:
         """The results as a Markdown table."""
@@ -143,8 +145,10 @@ def select(
     chosen = evaluator.choose(results, members)
     fits = sum(result.members for result in results) * len(evaluator.plans)
     calibrator = evaluator.calibrator(chosen) if evaluator.calibrated else None
-    seconds = time.perf_counter() - started
-    return Selection(chosen.candidate, tuple(results), search.criterion, evaluator.rows, fits, seconds, calibrator)
+    best = next(trial.best for trial in trials if trial.result is chosen)
+    detector = refitted_detector(best) if evaluator.classes else None
+    seconds, found = time.perf_counter() - started, tuple(results)
+    return Selection(chosen.candidate, found, search.criterion, evaluator.rows, fits, seconds, calibrator, detector)
 
 
 class _Evaluator:
@@ -253,6 +257,7 @@ class _Trial:
         self.candidate, self.evaluator = candidate, evaluator
         self.result = CandidateResult(candidate)
         self.outputs: list[dict[int, list[Tensor]]] = [{} for _ in evaluator.plans]
+        self.best: list[Tensor] = []  # (members, rows, outputs) of each fold, at the best length
 
     def extend(self, members: int) -> None:
         """Train up to this many members and update the result."""
@@ -271,7 +276,7 @@ class _Trial:
         score = self.evaluator.mean(losses)
         self.result.by_epochs[epochs] = score
         if score < self.result.score:
-            self.result.score, self.result.probabilities = score, probabilities
+            self.result.score, self.result.probabilities, self.best = score, probabilities, outputs
             self.result.losses[self.result.members] = losses
             if self.evaluator.search.epochs is not None:
                 self.result.candidate = replace(self.candidate, epochs=epochs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,8 +20,11 @@ from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
+from mixupmp.core.spec import decode
 from mixupmp.decide.calibrators import Temperature, calibrator_from_dict
 from mixupmp.decide.default import Choice, calibrated
+from mixupmp.decide.detect import Detector
+from mixupmp.decide.features import fit_reference
 from mixupmp.estimators.base import RandomState, counted, weights_of
 from mixupmp.estimators.decisions import CalibratedClassifier
 from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_fit
@@ -40,8 +44,8 @@ ClassWeight = dict[Any, float] | Literal["balanced"] | None
 class PosteriorClassifier(CalibratedClassifier):
     """A classifier whose probabilities come from a posterior over networks, by any method of this package.
 
-    Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate_on`, `predict_set` and
-    `predict_or_abstain`.
+    Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate_on`, `predict_set`,
+    `predict_or_abstain` and `detect`.
 
     Parameters
     ----------
@@ -80,6 +84,7 @@ class PosteriorClassifier(CalibratedClassifier):
     epochs_ : int, the training length
     calibrator_ : Temperature or None, applied to the averaged probabilities; `calibrate_on` replaces it
     temperature_ : float, 1 where there is none
+    detector_ : Detector of rows unlike the held-out ones
 
     References
     ----------
@@ -161,7 +166,8 @@ class PosteriorClassifier(CalibratedClassifier):
         held = None if validation is None else self._labeled(*_pair(validation))
         names = tuple(str(label) for label in self.classes_)
         choice = self._fit_posterior(rows, layout, Categorical(len(names)), names, held)
-        self.calibrator_, self.held_out_ = choice.calibrator, None
+        self.calibrator_, self.held_out_, self.groups_ = choice.calibrator, None, None
+        self.detector_ = replace(choice.detector or Detector({}), reference=fit_reference(self.posterior_, rows))
         return self
 
     def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
@@ -214,12 +220,17 @@ class PosteriorClassifier(CalibratedClassifier):
     def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
         calibrator = None if self.calibrator_ is None else self.calibrator_.to_dict()
         tensors = {} if self.held_out_ is None else dict(zip(("probabilities", "labels"), self.held_out_, strict=True))
-        return {"classes": encode_labels(self.classes_), "calibrator": calibrator}, tensors
+        groups = None if self.groups_ is None else list(self.groups_)
+        return {"classes": encode_labels(self.classes_), "calibrator": calibrator, "groups": groups}, tensors
 
     def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
         self.classes_ = decode_labels(state["classes"])
         self.calibrator_ = None if state["calibrator"] is None else calibrator_from_dict(state["calibrator"])
         self.held_out_ = (tensors["probabilities"], tensors["labels"]) if tensors else None
+        groups = state.get("groups")
+        self.groups_ = None if groups is None else decode(groups, tuple[str, ...], "groups")
+        fits = self.groups_ is None or (self.held_out_ is not None and len(self.groups_) == len(self.held_out_[1]))
+        check(fits, "groups", self.groups_, "the group of each held-out row")
 
 
 def _pair(validation: Any) -> tuple[Any, Any]:

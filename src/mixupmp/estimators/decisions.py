@@ -1,7 +1,8 @@
-"""What a classifier does with its posterior: calibrated probabilities, prediction sets and abstention."""
+"""What a classifier does with its posterior: calibrated probabilities, prediction sets, abstention, detection."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,12 +18,14 @@ from mixupmp.decide.abstain import fit_abstention
 from mixupmp.decide.calibrate import fit_calibrator, fit_member_calibrators
 from mixupmp.decide.calibrators import Calibrator, MemberCalibrators
 from mixupmp.decide.conformal import fit_conformal
+from mixupmp.decide.detect import AUTO, FALSE_ALARM, Detected, Detector, fit_detector
+from mixupmp.decide.mondrian import fit_mondrian
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.inputs import Inputs, read_again, unpack
 
 
 class NotCalibrated(MixupMPError, ValueError):
-    """Raised by `predict_set` and `predict_or_abstain` when no held-out rows were given to `calibrate_on`."""
+    """Raised by `predict_set`, `predict_or_abstain` and `detect` where there are no held-out rows."""
 
 
 class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
@@ -31,6 +34,8 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     classes_: NDArray[Any]
     calibrator_: Calibrator | MemberCalibrators | None
     held_out_: tuple[Tensor, Tensor] | None
+    groups_: tuple[str, ...] | None  # of those rows
+    detector_: Detector
 
     def calibrate_on(
         self,
@@ -39,6 +44,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
         kind: Literal["temperature", "vector", "isotonic"] | None = "temperature",
         each_member: bool = False,
         kept: float = 0.5,
+        groups: Sequence[object] | None = None,
     ) -> Self:
         """Calibrate on rows that the fit has not seen; every prediction uses it. Calling it again replaces it.
 
@@ -50,35 +56,66 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             Calibrate the members one by one and then average, where otherwise the average is calibrated
             (Rahaman and Thiery 2021).
         kept
-            Share of the rows that stays out of it: the guarantees of `predict_set` and `predict_or_abstain` need rows
-            that nothing was fitted to.
+            Share of the rows that stays out of it: the guarantees of `predict_set`, `predict_or_abstain` and `detect`
+            need rows that nothing was fitted to.
+        groups
+            The group of each row, for sets whose coverage holds in each of them.
         """
         check(0 <= kept < 1 or (kind is None and kept == 1), "kept", kept, "a share of the rows in [0, 1)")
         rows = self._labeled(X_val, y_val)
+        given = None if groups is None else len(groups)
+        check(given in (None, len(rows)), "groups", given, f"the group of each of the {len(rows)} rows")
         self._forget_calibration()
-        fitted_to, held = _divided(rows, 1.0 if kind is None else kept)
+        fitted_to, held, places = _divided(rows, 1.0 if kind is None else kept)
         if kind is not None:
             members = self._raw_member_probabilities(fitted_to.inputs)
             fit = fit_member_calibrators if each_member else fit_calibrator
             self.calibrator_ = fit(kind, members, fitted_to.labels)
         if len(held):
             self.held_out_ = (self._pooled(self._calibrated(held.inputs)), held.labels)
+            self.groups_ = None if groups is None else tuple(str(groups[row]) for row in places)
+            self.detector_ = fit_detector(self.posterior_, held.inputs, self.detector_.reference)
         return self
 
     def predict_set(
-        self, X: Inputs, coverage: float = 0.9, kind: Literal["lac", "aps", "raps"] = "lac", allow_empty: bool = True
+        self,
+        X: Inputs,
+        coverage: float = 0.9,
+        kind: Literal["lac", "aps", "raps"] = "lac",
+        allow_empty: bool = True,
+        *,
+        by_class: bool = False,
+        groups: Sequence[object] | None = None,
     ) -> NDArray[np.bool_]:
         """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
 
         Split conformal prediction on the rows that `calibrate_on` kept. `classes_[predict_set(X)[0]]` are the labels in
         the first row's set.
+
+        Parameters
+        ----------
+        allow_empty
+            A row's set is empty where each of its classes is stranger than `coverage` of the held-out rows' own: no
+            class is believable, as for rows unlike the held-out ones. At most a share 1 - coverage of rows like them
+            is so, and is counted as missed. False puts the most probable class into every set.
+        by_class
+            Whether the coverage holds in every class, and not only over all rows together.
+        groups
+            The group of each row: the coverage holds in every group that `calibrate_on(groups=...)` was given.
         """
         probabilities, labels = self._held_out("predict_set")
-        sets = fit_conformal(kind, probabilities, labels)
-        inside: NDArray[np.bool_] = sets.predict_set(
-            self._pooled(self._member_probabilities(X)), coverage, allow_empty
-        ).numpy()
-        return inside
+        check(not by_class or groups is None, "by_class", by_class, "False where groups are given")
+        new = self._pooled(self._member_probabilities(X))
+        if not by_class and groups is None:
+            inside = fit_conformal(kind, probabilities, labels).predict_set(new, coverage, allow_empty)
+        else:
+            if groups is not None and self.groups_ is None:
+                raise NotCalibrated("sets by group need the groups of held-out rows: calibrate_on(..., groups=...).")
+            known = None if groups is None else self.groups_
+            sets = fit_mondrian(kind, probabilities, labels, known, [str(label) for label in self.classes_])
+            inside = sets.predict_set(new, coverage, allow_empty, groups)
+        found: NDArray[np.bool_] = inside.numpy()
+        return found
 
     def predict_or_abstain(
         self, X: Inputs, risk: float = 0.01, confidence: float = 0.95
@@ -94,9 +131,30 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
         answered = rule.accepts(pooled).numpy()
         return np.ma.masked_array(self.classes_[pooled.argmax(1).numpy()], mask=~answered)
 
+    def detect(self, X: Inputs, false_alarm: float = FALSE_ALARM, score: str = AUTO) -> Detected:
+        """Flag rows unlike those of the fit: scores, p-values and flags, each (rows,).
+
+        A row like the held-out ones is flagged with probability `false_alarm` at most. The held-out rows are those that
+        `calibrate_on` kept, for which this is exact, or else those that `fit` chose the temperature with: these are
+        compared by members that were fitted without them, and then the members are fitted again to all rows, so that
+        the rate is approximate. See `mixupmp.decide.detect`.
+
+        Parameters
+        ----------
+        score : {"auto", "entropy", "mutual_information", "max_probability", "energy", "nearest", "mahalanobis"}
+            The last two, distances in feature space, need `calibrate_on`. "auto" is "nearest" after it, and "entropy"
+            before.
+        """
+        inputs = self._inputs(X)
+        if not self.detector_.held_out:
+            raise NotCalibrated(
+                "detect needs held-out rows: fit with calibrate=True to at least 20 rows, or call "
+                "calibrate_on(X_val, y_val) with rows that the fit has not seen."
+            )
+        return self.detector_.detect(self.posterior_, inputs, score, false_alarm)
+
     def _forget_calibration(self) -> None:
-        self.calibrator_ = None
-        self.held_out_ = None
+        self.calibrator_ = self.held_out_ = self.groups_ = None
 
     def _held_out(self, method: str) -> tuple[Tensor, Tensor]:
         if self.held_out_ is None:
@@ -136,9 +194,9 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
         return rows.checked(len(self.classes_), "given")
 
 
-def _divided(rows: Rows, kept: float) -> tuple[Rows, Rows]:
-    """Rows for the calibrator and rows for guarantees: a random division, always the same."""
+def _divided(rows: Rows, kept: float) -> tuple[Rows, Rows, list[int]]:
+    """Rows for the calibrator, rows for guarantees, and where those were: a random division, always the same."""
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     cut = len(rows) - round(kept * len(rows))
     check(cut > 0 or kept == 1, "X_val", len(rows), "rows enough for a calibrator")
-    return rows.take(order[:cut]), rows.take(order[cut:])
+    return rows.take(order[:cut]), rows.take(order[cut:]), order[cut:].tolist()

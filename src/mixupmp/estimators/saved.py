@@ -13,6 +13,7 @@ from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode, encode, register
+from mixupmp.decide.detect import FILE, Detector, read_detector
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.classifier import PosteriorClassifier
@@ -52,6 +53,9 @@ def save_estimator(estimator: PosteriorEstimator, folder: Path, metrics: Metrics
         "tensors": {key: [str(t.dtype).removeprefix("torch."), list(t.shape)] for key, t in tensors.items()},
     }
     files = {_TENSORS: tensors} if tensors else {}
+    detector = getattr(estimator, "detector_", None)
+    if detector is not None:
+        files[FILE] = detector.tensors()
     write_posterior(estimator.posterior_, folder, metrics, {"estimator": described}, files)
 
 
@@ -84,6 +88,8 @@ def load_estimator(folder: Path, network: NetworkClass | None = None) -> Posteri
     tensors = read_tensors(sealed, _TENSORS, form) if form else {}
     with blaming(sealed.path / "config.json"):
         estimator._restore(described["state"], tensors)
+    if isinstance(estimator, PosteriorClassifier):
+        estimator.detector_ = read_detector(sealed) or Detector({})
     sealed.check_rest()
     return estimator
 
