@@ -13,7 +13,7 @@ from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, mc_dropout, mixu
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
-from mixupmp.decide.held_out import folds
+from mixupmp.decide.held_out import disjoint_parts, folds
 from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
 from mixupmp.decide.select import CandidateResult, _Evaluator, select
 from mixupmp.decide.trajectory import outputs_by_epochs
@@ -211,3 +211,46 @@ def test_the_plan_s_own_method_is_of_no_matter(plan: Plan) -> None:
     other = replace(plan, method=deep_ensemble(4))
     first, second = (select(p, search, engine="inline") for p in (plan, other))
     assert [r.score for r in first.results] == [r.score for r in second.results]
+
+
+def test_disjoint_parts_are_held_out_in_turn(plan: Plan) -> None:
+    assert isinstance(plan.train, Rows)
+    pairs = list(disjoint_parts(plan.train, 0.2, 3, 0))
+    held = torch.cat([rows.inputs for _, rows in pairs]) if pairs else torch.empty(0)
+    assert len(pairs) == 3
+    assert len(held.unique(dim=0)) == len(held) == 3 * round(0.2 * len(plan.train))
+    for train, rows in pairs:
+        both = torch.cat([train.inputs, rows.inputs])
+        assert torch.equal(both.sum(1).sort().values, plan.train.inputs.sum(1).sort().values)
+    found = select(plan, Search(ratios=(), alphas=(1.0,), validation=0.2, parts=3), engine="inline")
+    assert found.rows == len(held)
+
+
+def test_members_trained_in_worker_processes_score_the_same(plan: Plan) -> None:
+    search = Search(ratios=(1.0,), alphas=(1.0,), validation=0.2, parts=2)
+    inline, workers = (select(plan, search, engine=engine) for engine in ("inline", "processes"))
+    assert workers.chosen == inline.chosen
+    assert workers.member_fits == inline.member_fits
+    for ours, theirs in zip(workers.results, inline.results, strict=True):
+        assert ours.scores == pytest.approx(theirs.scores, rel=1e-6)  # members are evaluated one by one
+
+
+@pytest.mark.parametrize(("gap", "members"), [(0.0, 4), (5.0, 1)])
+def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, gap: float, members: int
+) -> None:
+    """Candidates with r = 0 predict the right class with a lower logit, by `gap`; the rest is noise."""
+
+    def outputs(self: _Evaluator, candidate: Candidate, fold: int, new: list[int]) -> dict[int, torch.Tensor]:
+        labels = self.held[fold].labels
+        noise = torch.randn(
+            len(new), len(labels), 3, generator=torch.Generator().manual_seed(int(candidate.ratio == 0))
+        )
+        right = torch.nn.functional.one_hot(labels, 3)
+        return {self.epochs[0]: noise - (gap * right if candidate.ratio == 0 else 0)}
+
+    monkeypatch.setattr(_Evaluator, "outputs", outputs)
+    found = select(plan, Search(ratios=(0.5, 1.0), alphas=(1.0,), calibrate=False), engine="inline")
+    assert found.results[0].candidate.ratio == 0
+    assert found.results[0].members == members
+    assert found.results[1].standard_error > 0

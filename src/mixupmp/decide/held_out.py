@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from mixupmp.core.errors import check
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.rows import LabeledRows, split
+from mixupmp.core.rows import LabeledRows, Rows, split
 from mixupmp.core.seeds import generator
 from mixupmp.metrics.checks import TINY
 from mixupmp.metrics.regression import mixture_crps, mixture_nll
@@ -45,6 +45,20 @@ def folds(
     fold[order] = torch.arange(len(rows)) % validation
     for number in range(validation):
         yield rows.take((fold != number).nonzero().squeeze(1)), rows.take((fold == number).nonzero().squeeze(1))
+
+
+def disjoint_parts(rows: LabeledRows, share: float, parts: int, seed: int) -> Iterator[tuple[LabeledRows, LabeledRows]]:
+    """(All other rows, a part with this share of the rows), for so many disjoint stratified parts."""
+    assert rows.labels is not None  # see `streams.has_labels`
+    count = round(share * len(rows))
+    left = Rows(torch.arange(len(rows)), rows.labels)
+    for _ in range(parts):
+        if count > len(left) - len(rows.labels.unique()):
+            return
+        left, part = split(left, count / len(left), seed)
+        others = torch.ones(len(rows), dtype=torch.bool)
+        others[part.inputs] = False
+        yield rows.take(others.nonzero().squeeze(1)), rows.take(part.inputs)
 
 
 def class_losses(probabilities: Tensor, labels: Tensor, criterion: str) -> Tensor:

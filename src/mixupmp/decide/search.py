@@ -32,12 +32,15 @@ class Search:
         serves all lengths and all members (a constant learning rate, and members that share weights).
     validation : float or int
         The held-out share of the rows; a whole number from 2 is a number of folds.
+    parts : int
+        So many disjoint parts of that share are held out in turn. Classification only.
     criterion : {"nll", "brier", "error", "crps"}
     calibrate : bool
         Compare averaged probabilities after temperature scaling on the same held-out rows: the criterion then measures
         what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). Classification only.
     halving : bool
-        Successive halving over members; False: every candidate gets all of them.
+        Successive halving over members, in which r = 0 stays unless it is worse than the best by more than two standard
+        errors; False: every candidate gets all of them.
     standard_errors : float
         How many standard errors of the difference a smaller r may be worse than the best candidate and still win.
     """
@@ -52,6 +55,7 @@ class Search:
     calibrate: bool = True
     pairs: tuple[tuple[float, float | None], ...] | None = None
     patience: int | None = None
+    parts: int = 1
 
     def __post_init__(self) -> None:
         check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
@@ -59,6 +63,7 @@ class Search:
         folds = isinstance(self.validation, int) and self.validation >= 2
         must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
         check(folds or 0 < self.validation < 1, "validation", self.validation, must)
+        check(whole(self.parts), "parts", self.parts, "a whole number, at least 1")
         check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
         check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
         counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))

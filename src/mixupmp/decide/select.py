@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from math import inf, isfinite
 from typing import Any
 
@@ -31,11 +32,12 @@ from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.held_out import check_criterion, class_losses, folds, regression_losses
+from mixupmp.decide.held_out import check_criterion, class_losses, disjoint_parts, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search, finite_or_text
-from mixupmp.decide.trajectory import outputs_by_epochs
+from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
+from mixupmp.train.pool import NotPicklable
 from mixupmp.train.ray import connected
-from mixupmp.train.run import AllDiverged, Engine
+from mixupmp.train.run import AllDiverged, Engine, choose_engine
 
 
 @dataclass
@@ -160,13 +162,34 @@ class _Evaluator:
         self.calibrated = self.classes and search.calibrate
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
-        pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))
+        if search.parts > 1 and self.classes and isinstance(search.validation, float):
+            pairs = list(disjoint_parts(plan.train, search.validation, search.parts, plan.seed))
+        else:
+            pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))
         self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
         self.held = [held.read() for _, held in pairs]
         self.rows = sum(map(len, self.held))
         self.labels = torch.cat([rows.labels for rows in self.held])
         weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
         self.weights = torch.cat(weights).double()
+
+    def side_by_side(self, trials: list[_Trial], members: int) -> list[dict[int, Tensor]] | None:
+        """Outputs of each trial's missing members, for each fold and member, computed by worker processes.
+
+        None where that is not worth it, or members are trained together.
+        """
+        new = [(trial, fold, member) for trial in trials for fold, member in trial.missing(members)]
+        if self.engine not in ("auto", "processes") or self.plans[0].method.sampler.networks == 1:
+            return None
+        if self.engine == "auto" and choose_engine(self.plans[0], len(new)) != "processes":
+            return None
+        fits = [(t.candidate.applied(self.plans[fold]), member, self.held[fold].inputs) for t, fold, member in new]
+        try:
+            return outputs_in_workers(fits, self.epochs, self.plans[0].recipe.threads)
+        except NotPicklable:
+            if self.engine == "processes":
+                raise
+            return None
 
     def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> dict[int, Tensor]:
         """Outputs of these members on the fold's held-out rows, by training length."""
@@ -209,11 +232,11 @@ class _Evaluator:
         return mean, float((share * (differences - mean)).square().sum().sqrt())
 
     def compare(self, results: list[CandidateResult]) -> None:
-        """Each candidate's difference to r = 0, the first of them if it is there."""
+        """Each candidate's difference to r = 0, the first of them if it is there, with as many members as both have."""
         for result in results[1:] if results[0].candidate.ratio == 0 else ():
-            reference = results[0].losses.get(result.members)
-            if reference is not None and result.members in result.losses:
-                pair = self.difference(result.losses[result.members], reference)
+            both = result.losses.keys() & results[0].losses.keys()
+            if both:
+                pair = self.difference(result.losses[max(both)], results[0].losses[max(both)])
                 result.difference, result.standard_error = pair
 
     def choose(self, results: list[CandidateResult], members: int) -> CandidateResult:
@@ -259,17 +282,37 @@ class _Trial:
         self.outputs: list[dict[int, list[Tensor]]] = [{} for _ in evaluator.plans]
         self.best: list[Tensor] = []  # (members, rows, outputs) of each fold, at the best length
 
+    def missing(self, members: int) -> list[tuple[int, int]]:
+        """(fold, member) of those that it lacks to have so many."""
+        return list(product(range(len(self.outputs)), range(self.result.members, members)))
+
     def extend(self, members: int) -> None:
         """Train up to this many members and update the result."""
         new = list(range(self.result.members, members))
-        for fold, outputs in enumerate(self.outputs):
-            for epochs, found in self.evaluator.outputs(self.candidate, fold, new).items():
-                outputs.setdefault(epochs, []).append(found)
+        for fold in range(len(self.outputs)):
+            self.add(fold, self.evaluator.outputs(self.candidate, fold, new))
+        self.update(members)
+
+    def add(self, fold: int, outputs: dict[int, Tensor]) -> None:
+        """Take over outputs of further members in a fold, by training length."""
+        for epochs, found in outputs.items():
+            self.outputs[fold].setdefault(epochs, []).append(found)
+
+    def update(self, members: int) -> None:
+        """The result with this many members."""
         self.result.members, self.result.score, self.result.by_epochs = members, inf, {}
         for epochs in self.evaluator.epochs:
             if all(epochs in outputs for outputs in self.outputs):
                 self._evaluate(epochs, [torch.cat(outputs[epochs]) for outputs in self.outputs])
         self.result.scores[members] = self.result.score
+
+    def near(self, best: _Trial) -> bool:
+        """Whether it is not worse than the best by more than two standard errors of their difference."""
+        members = self.result.members
+        if not (members in self.result.losses and members in best.result.losses):
+            return False  # it diverged
+        mean, error = self.evaluator.difference(self.result.losses[members], best.result.losses[members])
+        return mean <= 2 * error
 
     def _evaluate(self, epochs: int, outputs: list[Tensor]) -> None:
         losses, probabilities = self.evaluator.losses(outputs)
@@ -285,15 +328,30 @@ class _Trial:
 def _halve(
     trials: list[_Trial], members: int, halving: bool, callback: Callable[[str], None] | None, concurrent: int
 ) -> None:
-    """Successive halving with members as the resource; r = 0 is always kept."""
+    """Successive halving with members as the resource."""
     rungs = sorted({min(2**k, members) for k in range(members.bit_length() + 1)}) if halving else [members]
     for rung in rungs:
-        with ThreadPoolExecutor(concurrent) as threads:
-            # One after another they stay in this thread, whose number of cores is pinned.
-            extended = (threads.map if concurrent > 1 else map)(partial(_Trial.extend, members=rung), trials)
-            for trial, _ in zip(trials, extended, strict=True):
-                if callback is not None:
-                    callback(f"{trial.result.candidate}: {rung} members, score {trial.result.score:.4f}")
+        for trial in _extended(trials, rung, concurrent):
+            if callback is not None:
+                callback(f"{trial.result.candidate}: {rung} members, score {trial.result.score:.4f}")
         ranked = sorted(trials, key=lambda trial: trial.result.score)
         kept = ranked[: (len(ranked) + 1) // 2]
-        trials = [trial for trial in trials if trial in kept or trial.candidate.ratio == 0]
+        trials = [trial for trial in trials if trial in kept or (trial.candidate.ratio == 0 and trial.near(ranked[0]))]
+
+
+def _extended(trials: list[_Trial], members: int, concurrent: int) -> Iterator[_Trial]:
+    """The trials, each once it has so many members."""
+    outputs = trials[0].evaluator.side_by_side(trials, members)
+    if outputs is not None:
+        following = iter(outputs)
+        for trial in trials:
+            for fold, _ in trial.missing(members):
+                trial.add(fold, next(following))
+            trial.update(members)
+            yield trial
+        return
+    with ThreadPoolExecutor(concurrent) as threads:
+        # One after another they stay in this thread, whose number of cores is pinned.
+        extended = (threads.map if concurrent > 1 else map)(partial(_Trial.extend, members=members), trials)
+        for trial, _ in zip(trials, extended, strict=True):
+            yield trial

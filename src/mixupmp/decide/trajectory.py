@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
+from mixupmp.train import pool
 from mixupmp.train.member import MemberFit, StopTraining
+from mixupmp.train.pool import Call
+from mixupmp.train.progress import Callback
 from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
@@ -49,6 +54,23 @@ def outputs_by_epochs(
             continue
         found[length] = trained.member_outputs(inputs, check_finite=False).cpu()
     return found
+
+
+def outputs_in_workers(
+    fits: Sequence[tuple[Plan, int, Tensor]], epochs: Sequence[int], threads: int
+) -> list[dict[int, Tensor]]:
+    """`outputs_by_epochs` of single members, as (plan, member, inputs), side by side in worker processes."""
+    calls = (Call(_in_worker, (plan, member, epochs, inputs), f"member {member}") for plan, member, inputs in fits)
+    found = pool.run(calls, workers=max(1, cores() // threads), threads=threads)
+    return [{length: torch.from_numpy(array) for length, array in arrays.items()} for arrays in found]
+
+
+def _in_worker(
+    _: Callback, plan: Plan, member: int, epochs: Sequence[int], inputs: Tensor
+) -> dict[int, NDArray[np.float32]]:
+    """As arrays: torch would send a tensor by a file descriptor, for which workers have no key."""
+    found = outputs_by_epochs(plan, [member], epochs, inputs, "inline")
+    return {length: outputs.numpy() for length, outputs in found.items()}
 
 
 def _vectorized(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
