@@ -27,7 +27,7 @@ def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
     readers = {".npy": _npy, ".npz": _npz, ".csv": _csv}
     if kind not in readers:
         raise BadData(f"{path} is of an unknown kind: --input takes {', '.join(readers)} or an image.")
-    inputs = as_inputs(readers[kind](path), str(path))
+    inputs = as_inputs(readers[kind](path), str(path), task.input_shape)
     expected = ", ".join(map(str, task.input_shape))
     if tuple(inputs.shape[1:]) != task.input_shape:
         found = tuple(inputs.shape)

@@ -183,11 +183,22 @@ def as_tensor(values: object, name: str = "inputs") -> Tensor:
 def materialized(network: nn.Module, scaled: Tensor) -> nn.Module:
     """The network, with its lazy layers (`nn.LazyLinear`) sized by a forward pass of these rows."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
-        training = network.training
-        with torch.no_grad():
-            network.eval()(scaled)
-        network.train(training)
+        tried(network, scaled)
     return network
+
+
+def tried(network: nn.Module, scaled: Tensor) -> Any:
+    """What a network makes of these rows in evaluation mode; `InvalidArgument` says which rows it does not take."""
+    training = network.training
+    try:
+        with torch.no_grad():
+            return network.eval()(scaled)
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        must = f"one that takes inputs {tuple(scaled.shape)} of {scaled.dtype}"
+        hint = f"{str(error).partition(chr(10))[0]} Is `layout` of the inputs another, as 'NHWC', 'NCT' or 'tokens'?"
+        raise InvalidArgument("network", type(network).__name__, must, hint) from error
+    finally:
+        network.train(training)
 
 
 def _items(inputs: NetworkInputs) -> list[tuple[str, Any]]:

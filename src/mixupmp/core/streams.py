@@ -14,8 +14,16 @@ from typing import Any, ClassVar, TypeGuard
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+    get_worker_info,
+)
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from mixupmp.core import seeds
 from mixupmp.core.errors import BadData, InvalidArgument, check, whole
@@ -37,11 +45,8 @@ def parted(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, list | tuple) or len(batch) < 2:
         must = "items (input, label), or dicts with a key label"
         raise BadData(f"a Dataset must give {must}, got {type(batch).__name__}.")
-    return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-
-
-def _inputs_alone(inputs: Any) -> Any:
-    return tuple(inputs) if isinstance(inputs, list) else inputs
+    inputs = batch[0] if len(batch) == 2 else batch[:-1]
+    return tuple(inputs) if isinstance(inputs, list) else inputs, batch[-1]
 
 
 @dataclass(eq=False)
@@ -69,10 +74,18 @@ class _Stream:
     def __post_init__(self) -> None:
         check(whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
 
-    def _rows(self, batch: Any) -> Rows:
-        inputs, labels = parted(batch)
-        packed = self.pack(_inputs_alone(inputs))
-        return Rows(packed.to(self.device, non_blocking=True), self.encode(labels).to(self.device))
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
+        """The collated items of each chunk, as they come from the Dataset."""
+        raise NotImplementedError
+
+    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+        """The rows of each chunk of indices, on the device, transformed as in this epoch."""
+        for chunk, batch in zip(chunks, self.raw(chunks, epoch), strict=True):
+            inputs, labels = parted(batch)
+            yield self._rows(chunk, self.pack(inputs).to(self.device, non_blocking=True), labels)
+
+    def _rows(self, chunk: Tensor, inputs: Tensor, labels: Any) -> Rows:
+        return Rows(inputs, self.encode(labels).to(self.device))
 
     def versions(self) -> tuple[int, ...]:
         """Nothing is known of changes to a Dataset."""
@@ -89,12 +102,14 @@ class DatasetRows(_Stream):
         The label of every item, where they are known beforehand: rows can then be held out from the fit.
     indices
         Only these items; None: all.
+    weights
+        How often each row counts; None: once.
     """
 
     labels: Tensor | None = None
     indices: Tensor | None = None
+    weights: Tensor | None = None
     sequential: ClassVar[bool] = False
-    weights: ClassVar[None] = None
     _idle: DataLoader[Any] | None = field(default=None, repr=False)  # whose workers wait for the next epoch
 
     def __len__(self) -> int:
@@ -102,9 +117,9 @@ class DatasetRows(_Stream):
 
     def take(self, indices: Tensor) -> DatasetRows:
         """The rows at these indices, in their order; nothing is read."""
-        labels = None if self.labels is None else self.labels[indices]
+        labels, weights = (None if part is None else part[indices] for part in (self.labels, self.weights))
         kept = indices if self.indices is None else self.indices[indices]
-        return replace(self, labels=labels, indices=kept, _idle=None)
+        return replace(self, labels=labels, weights=weights, indices=kept, _idle=None)
 
     def to(self, device: torch.device | str) -> DatasetRows:
         """The same rows, which come to this device."""
@@ -113,17 +128,21 @@ class DatasetRows(_Stream):
     def read(self) -> Rows:
         """All of them in memory, as epoch 0 draws them."""
         batches = list(self.batches(torch.arange(len(self)).split(256)))
-        return Rows(torch.cat([b.inputs for b in batches]), torch.cat([b.labels for b in batches]))
+        inputs, labels = torch.cat([b.inputs for b in batches]), torch.cat([b.labels for b in batches])
+        return Rows(inputs, labels, self.weights)
 
-    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
         chosen = chunks if self.indices is None else [self.indices[chunk] for chunk in chunks]
         loader, self._idle = self._idle or self._loader(len(chunks)), None
         loader.batch_sampler.keys = [[(epoch, index) for index in chunk.tolist()] for chunk in chosen]  # type: ignore[union-attr]
-        for chunk, batch in zip(chunks, loader, strict=True):
-            rows = self._rows(batch)
-            yield rows if self.labels is None else Rows(rows.inputs, self.labels[chunk].to(self.device))
+        yield from loader
         if loader.persistent_workers:  # where the batches were not all taken, its workers end with it
             self._idle = loader
+
+    def _rows(self, chunk: Tensor, inputs: Tensor, labels: Any) -> Rows:
+        known = self.encode(labels) if self.labels is None else self.labels[chunk]
+        weights = None if self.weights is None else self.weights[chunk].to(self.device)
+        return Rows(inputs, known.to(self.device), weights)
 
     def _loader(self, batches: int) -> DataLoader[Any]:
         workers = self.workers if batches >= WORTH_WORKERS else 0
@@ -179,7 +198,7 @@ class IterableRows(_Stream):
         """The same rows, which come to this device."""
         return replace(self, device=str(device))
 
-    def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
         order = torch.cat(list(chunks))
         check(bool((order.diff() > 0).all()), "chunks", "shuffled", "ascending, for rows of an IterableDataset")
         stream = _Iterated(self.dataset, [c.tolist() for c in chunks], seeds.derive(self.seed, epoch), self.collate)
@@ -187,8 +206,7 @@ class IterableRows(_Stream):
         loader: DataLoader[Any] = DataLoader(
             stream, None, num_workers=1, prefetch_factor=PREFETCHED, generator=torch.Generator().manual_seed(0)
         )
-        for batch in loader:
-            yield self._rows(batch)
+        yield from loader
 
 
 def has_labels(rows: RowSource) -> TypeGuard[Rows | DatasetRows]:
@@ -202,6 +220,9 @@ def stream_of(dataset: Any) -> DatasetRows | IterableRows:
         return dataset
     more: dict[str, Any] = {}
     if isinstance(dataset, DataLoader):
+        usual = isinstance(dataset.sampler, SequentialSampler | RandomSampler | _InfiniteConstantSampler)
+        hint = "Give the rows of a sampler as a Subset of the Dataset."
+        check(usual, "train", type(dataset.sampler).__name__, "a DataLoader without a sampler of its own", hint)
         more = {"workers": dataset.num_workers, "collate": dataset.collate_fn}
         dataset = dataset.dataset
     if isinstance(dataset, IterableDataset):

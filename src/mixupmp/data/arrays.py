@@ -18,16 +18,18 @@ from torch import Tensor
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
 from mixupmp.data.files import check_unpacked, reading
+from mixupmp.data.layouts import channels_first, layout_of
 
 Array = NDArray[Any]
+CHANNELS_FIRST = "let the channels come right after the rows"
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def as_inputs(array: Array, where: str) -> Tensor:
+def as_inputs(array: Array, where: str, shape: tuple[int, ...] | None = None) -> Tensor:
     """An array as inputs: uint8 images (rows, channels, height, width), everything else float32.
 
-    Images may come without channels or with the channels last. Integers within 0..255 in the shape of images are
-    taken for pixels.
+    Images may come without channels or with the channels last (see `layout_of`). Integers within 0..255 in the shape of
+    images are taken for pixels. An array of rows of the given shape is taken as it comes.
     """
     if array.dtype.kind not in "biuf":
         raise BadData(f"{where}: inputs of type {array.dtype} are not numbers.")
@@ -35,10 +37,11 @@ def as_inputs(array: Array, where: str) -> Tensor:
         raise BadData(f"{where}: inputs are a single number: they must be rows.")
     if array.ndim == 1:
         array = array[:, None]
-    if array.ndim == 3 and array.dtype.kind in "iu":
-        array = array[:, None]
-    if array.ndim == 4 and array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
-        array = array.transpose(0, 3, 1, 2)
+    if array.shape[1:] != shape:
+        if array.ndim == 3 and array.dtype.kind in "iu":
+            array = array[:, None]
+        if array.ndim in (4, 5):
+            array = array.transpose(channels_first(layout_of(array.shape, where, CHANNELS_FIRST)))
     if array.ndim == 4 and array.dtype.kind in "iu" and array.size and array.min() >= 0 and array.max() <= 255:
         return torch.from_numpy(np.array(array, np.uint8, order="C"))
     with np.errstate(over="ignore"):  # what overflows float32 is infinite, and Rows.checked says where

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import Rows
+from mixupmp.core.rows import RowSource, evenly_spaced
 from mixupmp.core.shared import MemberLinear, SharedNetwork
 
 MEMBERS = 4  # whose features are used: more add little, and take room on disk
@@ -126,12 +126,13 @@ class FeatureReference:
         return cls(features, labels)
 
 
-def fit_reference(posterior: Posterior, train: Rows) -> FeatureReference | None:
+def fit_reference(posterior: Posterior, train: RowSource) -> FeatureReference | None:
     """The features of training rows, evenly chosen; None where the networks do not end in a linear layer."""
+    (first,) = train.batches([torch.arange(1)])
     try:
-        members, _, width = penultimate_features(posterior, train.inputs[:1]).shape
+        members, _, width = penultimate_features(posterior, first.inputs).shape
     except InvalidArgument:
         return None
     count = max(1, min(len(train), ROWS, NUMBERS // (members * width)))
-    rows = train.take(torch.arange(count) * len(train) // count)
+    (rows,) = train.batches([evenly_spaced(len(train), count)])
     return FeatureReference(penultimate_features(posterior, rows.inputs), rows.labels)

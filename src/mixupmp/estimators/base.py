@@ -26,10 +26,12 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows
+from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.decide.default import ALPHA, Choice, choose
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection
-from mixupmp.estimators.inputs import Inputs, Layout, read_again, standardizer
+from mixupmp.estimators.arrays import Layout
+from mixupmp.estimators.inputs import FitInputs, Inputs, read_again, standardizer
 from mixupmp.export.onnx import export_onnx
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.store.load import Metrics, NetworkClass
@@ -91,13 +93,15 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
     def _fit_posterior(
         self,
-        rows: Rows,
-        layout: Layout,
+        rows: Rows | DatasetRows | IterableRows,
+        given: FitInputs,
         likelihood: Categorical | Gaussian,
         classes: tuple[str, ...] = (),
         validation: Rows | None = None,
     ) -> Choice:
-        task = Task(likelihood, standardizer(rows.inputs, rows.weights), layout.shape, classes)
+        layout = given.layout
+        known = (rows.inputs, rows.weights) if isinstance(rows, Rows) else (given.sample, None)
+        task = Task(likelihood, layout.fields or standardizer(*known), layout.shape, classes)
         plan = make_plan(
             rows,
             task,
@@ -160,16 +164,17 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
         return export_onnx(self.posterior_, path, pixels=self.layout_.pixels, calibrator=calibrator, target=target)
 
-    def _inputs(self, X: Inputs) -> Tensor:
+    def _inputs(self, X: Inputs) -> Tensor | Iterator[Tensor]:
         check_is_fitted(self)
         return read_again(self, X, self.layout_)
 
-    def _blocks(self, inputs: Tensor) -> Iterator[Tensor]:
+    def _blocks(self, inputs: Tensor | Iterator[Tensor]) -> Iterator[Tensor]:
         """(members, rows, outputs) of each block of rows."""
-        if self.layout_.kind == "images":
-            yield from self.posterior_.stream_outputs(inputs)
-        else:
-            yield from self.posterior_.stream_outputs(inputs, BLOCK_ROWS, pad=True)
+        for part in (inputs,) if isinstance(inputs, Tensor) else inputs:
+            if self.layout_.kind == "table":
+                yield from self.posterior_.stream_outputs(part, BLOCK_ROWS, pad=True)
+            else:
+                yield from self.posterior_.stream_outputs(part)
 
     def _member_outputs(self, X: Inputs) -> Tensor:
         return torch.cat([block.cpu() for block in self._blocks(self._inputs(X))], 1)
@@ -257,10 +262,16 @@ def weights_of(sample_weight: Any, count: int, factors: NDArray[np.float64] | No
     return weights
 
 
-def counted(inputs: Tensor, labels: Tensor, weights: Tensor | None) -> Rows:
+def counted(
+    inputs: Tensor | DatasetRows | IterableRows, labels: Tensor, weights: Tensor | None
+) -> Rows | DatasetRows | IterableRows:
     """The rows of positive weight, their weights of mean one, so that they never rescale the learning rate."""
+    if isinstance(inputs, IterableRows):
+        check(weights is None, "sample_weight", "given", "left out for an IterableDataset, whose rows have no numbers")
+        return inputs
+    rows = Rows(inputs, labels) if isinstance(inputs, Tensor) else replace(inputs, labels=labels, _idle=None)
     if weights is None:
-        return Rows(inputs, labels)
+        return rows
     seen = weights > 0
     weights = weights[seen]
-    return Rows(inputs[seen], labels[seen], (weights / weights.mean()).float())
+    return replace(rows.take(seen.nonzero().squeeze(1)), weights=(weights / weights.mean()).float())

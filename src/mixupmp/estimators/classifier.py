@@ -21,6 +21,7 @@ from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode
+from mixupmp.core.streams import IterableRows
 from mixupmp.decide.calibrators import Temperature, calibrator_from_dict
 from mixupmp.decide.default import Choice, calibrated
 from mixupmp.decide.detect import Detector
@@ -144,28 +145,49 @@ class PosteriorClassifier(CalibratedClassifier):
         """The temperature of the averaged probabilities; 1 where they are not scaled."""
         return self.calibrator_.temperature if isinstance(self.calibrator_, Temperature) else 1.0
 
-    def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None, *, validation: Any = None) -> Self:
+    def fit(
+        self,
+        X: Inputs,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        validation: Any = None,
+        layout: str | None = None,
+        in_memory: bool | None = None,
+    ) -> Self:
         """Fit the posterior.
 
         Parameters
         ----------
         X
-            A table, images, a tensor, a data frame, or a torch Dataset or DataLoader, which bring their own labels.
+            A table or data frame; images, series, videos or tokens as an array; a list of PIL images; a dict or tuple
+            of arrays for a network that takes several inputs; or a torch Dataset or DataLoader, which bring their own
+            labels.
         validation
             A pair (X, y), or a Dataset: its NLL and ECE after each epoch go to the logger.
+        layout
+            The axes of X where its shape does not tell: "NCHW", "NHWC", "NHW" (gray images), "NCT" or "NTC" (series),
+            "NCTHW", "NTCHW" or "NTHWC" (videos), "tokens" (whole numbers that are kept as they are), "table". The
+            network gets the channels first.
+        in_memory
+            Whether a Dataset is read once into memory. By default it is streamed by a DataLoader in every epoch, so
+            that random transforms are drawn anew, unless it is a TensorDataset.
         """
-        inputs, labels, layout = read_fit(self, X, y)
+        given = read_fit(self, X, y, layout=layout, in_memory=in_memory)
+        labels = given.labels
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         factors = None if self.class_weight is None else compute_sample_weight(self.class_weight, labels)
         weights = weights_of(sample_weight, len(labels), factors)
-        rows = counted(inputs, torch.from_numpy(numbers.astype(np.int64)), weights)
-        if bool((rows.labels == rows.labels[0]).all()):
+        rows = counted(given.inputs, torch.from_numpy(numbers.astype(np.int64)), weights)
+        if isinstance(rows, IterableRows):
+            rows.encode = self._numbers
+        if len(self.classes_) < 2 or (rows.labels is not None and bool((rows.labels == rows.labels[0]).all())):
             raise BadData("y has rows of 1 class only (sample_weight=0 rows left out): a classifier needs two classes.")
-        self.layout_ = layout
+        self.layout_ = given.layout
         held = None if validation is None else self._labeled(*_pair(validation))
         names = tuple(str(label) for label in self.classes_)
-        choice = self._fit_posterior(rows, layout, Categorical(len(names)), names, held)
+        choice = self._fit_posterior(rows, given, Categorical(len(names)), names, held)
         self.calibrator_, self.held_out_, self.groups_ = choice.calibrator, None, None
         self.detector_ = replace(choice.detector or Detector({}), reference=fit_reference(self.posterior_, rows))
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from mixupmp.decide.conformal import fit_conformal
 from mixupmp.decide.detect import AUTO, FALSE_ALARM, Detected, Detector, fit_detector
 from mixupmp.decide.mondrian import fit_mondrian
 from mixupmp.estimators.base import PosteriorEstimator
-from mixupmp.estimators.inputs import Inputs, read_again, unpack
+from mixupmp.estimators.inputs import Inputs, read_batch, unpack
 
 
 class NotCalibrated(MixupMPError, ValueError):
@@ -151,6 +151,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
                 "detect needs held-out rows: fit with calibrate=True to at least 20 rows, or call "
                 "calibrate_on(X_val, y_val) with rows that the fit has not seen."
             )
+        inputs = inputs if isinstance(inputs, Tensor) else torch.cat(list(inputs))
         return self.detector_.detect(self.posterior_, inputs, score, false_alarm)
 
     def _forget_calibration(self) -> None:
@@ -161,14 +162,14 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             raise NotCalibrated(f"{method} needs held-out rows: call calibrate_on(X_val, y_val) with some first.")
         return self.held_out_
 
-    def _raw_member_probabilities(self, inputs: Tensor) -> Tensor:
+    def _raw_member_probabilities(self, inputs: Tensor | Iterator[Tensor]) -> Tensor:
         blocks: list[Tensor] = [block.cpu().softmax(-1) for block in self._blocks(inputs)]
         return torch.cat(blocks, 1)
 
     def _member_probabilities(self, X: Inputs) -> Tensor:
         return self._calibrated(self._inputs(X))
 
-    def _calibrated(self, inputs: Tensor) -> Tensor:
+    def _calibrated(self, inputs: Tensor | Iterator[Tensor]) -> Tensor:
         members = self._raw_member_probabilities(inputs)
         return self.calibrator_(members) if isinstance(self.calibrator_, MemberCalibrators) else members
 
@@ -188,9 +189,9 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
         return torch.from_numpy(places.astype(np.int64))
 
     def _labeled(self, X: Inputs, y: Any) -> Rows:
-        X, y = unpack(X, y, ordered=False)
+        X, y = unpack(X, y)
         check(y is not None, "y", None, "the label of every row, where X brings none")
-        rows = Rows(read_again(self, X, self.layout_), self._numbers(y))
+        rows = Rows(read_batch(self, X, self.layout_), self._numbers(y))
         return rows.checked(len(self.classes_), "given")
 
 

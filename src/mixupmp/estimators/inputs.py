@@ -1,9 +1,11 @@
-"""X and y as tensors: from tables, images, tensors, data frames, Datasets and DataLoaders."""
+"""X and y as rows: from tables, arrays, dicts, tuples, lists of images, data frames, torch Datasets and DataLoaders."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,64 +15,104 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
-from torch.utils.data import Dataset as TorchDataset
 
-from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import encode
-from mixupmp.estimators.columns import Column, describe, describe_frame, encode_columns, frame_columns, is_frame
+from mixupmp.core.streams import DatasetRows, IterableRows
+from mixupmp.data.layouts import check_layout
+from mixupmp.estimators.arrays import Layout, is_images, is_several, read_array, read_several, takes_tokens
+from mixupmp.estimators.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
+from mixupmp.estimators.datasets import (
+    is_in_memory,
+    labels_of,
+    probe,
+    read_all,
+    stream_for,
+    stream_inputs,
+)
+from mixupmp.networks.factories import NetworkChoice
 
-# A table, images, a tensor, a data frame, Rows, a torch Dataset or a DataLoader: distinguished when they are read.
+# A table, an array, a dict or tuple of arrays, a list of PIL images, a data frame, Rows, a torch Dataset or a
+# DataLoader: distinguished when they are read.
 Inputs = Any
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The kind, shape and type of the rows of a fit, which those of a prediction must have too."""
+class FitInputs:
+    """What a fit was given.
 
-    kind: Literal["table", "images"]
-    shape: tuple[int, ...]  # of one row, as the network sees it
-    pixels: bool = False  # uint8, to be divided by 255
-    columns: tuple[Column, ...] = ()  # of a table
-
-    @property
-    def numbers(self) -> bool:
-        """Whether the network sees the columns as they are: no categories, and nothing was missing in the fit."""
-        return all(column.kind == "number" and not column.missing for column in self.columns)
-
-
-def unpack(X: Inputs, y: Any = None, *, ordered: bool = False) -> tuple[Any, Any]:
-    """Rows, a torch Dataset or a DataLoader as a pair of tensors; anything else as it came.
-
-    They bring their own labels, so `y` must be left out with them. `ordered` refuses a DataLoader that shuffles, as
-    predictions come in the order of the rows.
+    Parameters
+    ----------
+    inputs
+        Rows in memory, or a stream of them.
+    sample
+        Rows in memory, from which the scaling is computed: all, or some of a stream.
     """
-    if not isinstance(X, Rows | TorchDataset | DataLoader):
-        return X, y
-    check(y is None, "y", type(y).__name__, f"left out, as {type(X).__name__} brings its own labels")
-    if isinstance(X, Rows):
-        return X.inputs, X.labels
-    if isinstance(X, DataLoader):
-        if ordered and isinstance(X.sampler, RandomSampler):
-            raise InvalidArgument(
-                "X", X, "a DataLoader with shuffle=False", "Predictions come in the order of its rows."
-            )
-        return _collect(X)
-    return _collect(DataLoader(X, batch_size=256))
+
+    inputs: Tensor | DatasetRows | IterableRows
+    labels: NDArray[Any]
+    layout: Layout
+    sample: Tensor
 
 
-def _collect(loader: DataLoader[Any]) -> tuple[Tensor, Tensor | None]:
-    inputs, labels = [], []
-    for item in loader:
-        pair = item if isinstance(item, list | tuple) else (item,)
-        if not all(isinstance(part, Tensor) for part in pair[:2]):
-            raise BadData(f"a Dataset must give tensors (input, label), got {[type(p).__name__ for p in pair[:2]]}.")
-        inputs.append(pair[0])
-        labels += [torch.as_tensor(pair[1])] if len(pair) > 1 else []
-    if not inputs:
-        raise BadData("the Dataset is empty: it needs at least one row.")
-    return torch.cat(inputs), torch.cat(labels) if labels else None
+def read_fit(
+    estimator: Any,
+    X: Inputs,
+    y: Any,
+    *,
+    numeric_y: bool = False,
+    layout: str | None = None,
+    in_memory: bool | None = None,
+) -> FitInputs:
+    """The rows and labels of a fit; scikit-learn checks a table, and notes its columns in the estimator.
+
+    Parameters
+    ----------
+    layout
+        Of X where its shape does not tell, see `data.layouts`.
+    in_memory
+        Whether a Dataset is read once into memory; None: only if it holds tensors.
+    """
+    check_layout(layout)
+    stream = stream_for(X)
+    if stream is not None:
+        check(y is None, "y", type(y).__name__, f"left out, as {type(X).__name__} brings its own labels")
+        if not (is_in_memory(stream) if in_memory is None else in_memory):
+            return _read_stream(estimator, stream, layout, numeric_y)
+        X, y = read_all(stream)
+    elif isinstance(X, Rows):
+        check(y is None, "y", type(y).__name__, "left out, as Rows brings its own labels")
+        X, y = X.inputs, X.labels
+    inputs, labels, found = _read(estimator, X, y, layout, numeric_y)
+    return FitInputs(inputs, labels, found, inputs)
+
+
+def _read(
+    estimator: Any, X: Inputs, y: Any, layout: str | None, numeric_y: bool
+) -> tuple[Tensor, NDArray[Any], Layout]:
+    network: NetworkChoice = estimator.network
+    if is_several(X):
+        inputs, found = read_several(X)
+    elif layout not in (None, "table") or is_images(X) or not is_table(X) or takes_tokens(X, network):
+        tokens = layout is None and is_table(X) and not is_images(X)
+        inputs, found = read_array(X, "tokens" if tokens else layout, network)
+    else:
+        return read_table(estimator, X, y, layout=None, numeric_y=numeric_y)
+    check(y is not None, "y", None, "the label of every row, where X brings none")
+    y = column_or_1d(np.asarray(y), warn=True)
+    check_consistent_length(inputs, y)
+    estimator.n_features_in_ = int(inputs[0].numel())
+    return inputs, y, found
+
+
+def _read_stream(estimator: Any, stream: DatasetRows | IterableRows, layout: str | None, numeric_y: bool) -> FitInputs:
+    """A stream whose batches are read as a sample of its rows was; labels are known, or read in one pass."""
+    X, y = probe(stream)
+    sample, _, found = _read(estimator, X, y, layout, numeric_y)
+    stream.pack = partial(read_batch, estimator, layout=found) if found.kind == "table" else found.read
+    return FitInputs(stream, labels_of(stream), found, sample)
 
 
 def is_table(X: Inputs) -> bool:
@@ -110,62 +152,35 @@ def read_table(
     return torch.from_numpy(numbers), y, found
 
 
-def read_images(X: Inputs) -> tuple[Tensor, Layout]:
-    """Images with their channels first: uint8 where the pixels are whole numbers, float32 otherwise."""
-    images = X.detach().cpu() if isinstance(X, Tensor) else torch.from_numpy(np.ascontiguousarray(_numeric(X)))
-    check(len(images) > 0, "X", tuple(images.shape), "at least one row")
-    if images.ndim == 3:
-        images = images[:, None]
-    elif images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
-        images = images.permute(0, 3, 1, 2).contiguous()
-    pixels = not images.is_floating_point()
-    if pixels and images.dtype != torch.uint8:
-        low, high = int(images.min()), int(images.max())
-        check(low >= 0 and high <= 255, "X", (low, high), "pixels from 0 to 255 where they are whole numbers")
-        images = images.to(torch.uint8)
-    images = images if pixels else images.float()
-    if not pixels and not bool(torch.isfinite(images).all()):
-        raise BadData("X contains NaN or infinity: remove or impute those rows.")
-    return images, Layout("images", tuple(images.shape[1:]), pixels)
+def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor | Iterator[Tensor]:
+    """Rows to predict, of the same layout as those of the fit; block by block where they are streamed."""
+    shuffled = isinstance(X, DataLoader) and isinstance(X.sampler, RandomSampler)
+    if shuffled:
+        raise InvalidArgument("X", X, "a DataLoader with shuffle=False", "Predictions come in the order of its rows.")
+    stream = stream_for(X)
+    if stream is not None:
+        count = 1 if layout.fields is None else len(layout.fields.fields)
+        return (read_batch(estimator, batch, layout) for batch in stream_inputs(stream, count))
+    return read_batch(estimator, X.inputs if isinstance(X, Rows) else X, layout)
 
 
-def read_fit(
-    estimator: BaseEstimator, X: Inputs, y: Any, *, numeric_y: bool = False
-) -> tuple[Tensor, NDArray[Any], Layout]:
-    """The rows and labels of a fit; scikit-learn checks a table, and notes its columns in the estimator."""
-    X, y = unpack(X, y)
-    if is_table(X):
-        return read_table(estimator, X, y, layout=None, numeric_y=numeric_y)
-    inputs, layout = read_images(X)
-    check(y is not None, "y", None, "the label of every row, where X brings none")
-    y = column_or_1d(np.asarray(y), warn=True)
-    check_consistent_length(inputs, y)
-    estimator.n_features_in_ = int(inputs[0].numel())
-    return inputs, y, layout
-
-
-def _numeric(X: Inputs) -> NDArray[Any]:
-    array = np.asarray(X)
-    check(array.dtype.kind in "biuf", "X", array.dtype, "an array of numbers")
-    return array.astype(np.uint8) if array.dtype.kind == "b" else array
-
-
-def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor:
-    """Rows to predict, of the same layout as those of the fit."""
-    X, _ = unpack(X, ordered=True)
+def read_batch(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor:
+    """Rows in memory, of the same layout as those of the fit."""
     if layout.kind == "table":
         return read_table(estimator, X, layout=layout)[0]
-    check(not is_table(X), "X", getattr(X, "shape", X), f"images of shape (rows, {_listed(layout.shape)})")
-    inputs, found = read_images(X)
-    check(found.shape == layout.shape, "X", tuple(inputs.shape), f"of shape (rows, {_listed(layout.shape)}), as in fit")
-    if found.pixels != layout.pixels:
-        kinds = ("floats", "whole numbers from 0 to 255")
-        raise InvalidArgument("X", str(inputs.dtype), f"{kinds[layout.pixels]}, as the images of fit were")
-    return inputs
+    if layout.fields is None and not is_images(X):
+        must = f"an array of shape (rows, {', '.join(map(str, layout.shape))}), as in fit"
+        check(not is_table(X), "X", getattr(X, "shape", X), must)
+    return layout.read(X)
 
 
-def _listed(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))
+def unpack(X: Inputs, y: Any = None) -> tuple[Any, Any]:
+    """Rows, a torch Dataset or a DataLoader as a pair of inputs and labels in memory; anything else as it came."""
+    stream = stream_for(X)
+    if stream is None and not isinstance(X, Rows):
+        return X, y
+    check(y is None, "y", type(y).__name__, f"left out, as {type(X).__name__} brings its own labels")
+    return (X.inputs, X.labels) if stream is None else read_all(stream)
 
 
 def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.methods import Method, mixup_mp
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows
 from mixupmp.core.spec import decode
 from mixupmp.decide.default import ALPHA
 from mixupmp.decide.search import Search
@@ -115,20 +115,32 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         ratio, alpha = self._fixed()
         return mixup_mp(1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha, self.members)
 
-    def fit(self, X: Inputs, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the posterior to numbers y. X is what `PosteriorClassifier.fit` takes."""
-        inputs, y, layout = read_fit(self, X, y, numeric_y=True)
-        targets = torch.from_numpy(np.array(y, np.float64))  # a copy: y may be read-only
+    def fit(
+        self,
+        X: Inputs,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        layout: str | None = None,
+        in_memory: bool | None = None,
+    ) -> Self:
+        """Fit the posterior to numbers y. X, layout and in_memory are what `PosteriorClassifier.fit` takes."""
+        given = read_fit(self, X, y, numeric_y=True, layout=layout, in_memory=in_memory)
+        targets = torch.from_numpy(np.array(given.labels, np.float64))  # a copy: y may be read-only
         if not bool(torch.isfinite(targets).all()):
             raise BadData("y contains NaN or infinity: remove those rows.")
-        rows = counted(inputs, targets, weights_of(sample_weight, len(targets)))
+        rows = counted(given.inputs, targets, weights_of(sample_weight, len(targets)))
+        if rows.labels is None:
+            raise InvalidArgument(
+                "X", type(X).__name__, "a Dataset with a length and items by number, for a regression"
+            )
         share = torch.ones(len(rows)) if rows.weights is None else rows.weights
         share = share.double() / share.double().sum()
         self.target_mean_ = float((rows.labels * share).sum())
         deviation = float(((rows.labels - self.target_mean_).square() * share).sum().sqrt())
         self.target_deviation_ = deviation if deviation > 1e-12 else 1.0
         standard = ((rows.labels - self.target_mean_) / self.target_deviation_).float()
-        self._fit_posterior(Rows(rows.inputs, standard, rows.weights), layout, Gaussian())
+        self._fit_posterior(replace(rows, labels=standard), given, Gaussian())
         return self
 
     def predict_members(self, X: Inputs) -> tuple[Numbers, Numbers]:

@@ -15,10 +15,10 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode, encode, register
 from mixupmp.decide.detect import FILE, Detector, read_detector
 from mixupmp.decide.search import Search
+from mixupmp.estimators.arrays import Layout
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.classifier import PosteriorClassifier
 from mixupmp.estimators.columns import Column
-from mixupmp.estimators.inputs import Layout
 from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.estimators.regressor import MixupMPRegressor
 from mixupmp.store.load import Metrics, NetworkClass, blaming, read_config, read_posterior, write_posterior

@@ -13,6 +13,7 @@ from torch import nn
 
 from mixupmp.core import spec
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.core.posterior import logits_of
@@ -78,7 +79,7 @@ def factory_for(
         return named(network, shape, outputs, dropout)
     if not callable(network):
         raise InvalidArgument("network", network, "None, a name, an nn.Module, or a callable that builds one")
-    if _required(network) == 2:
+    if required_arguments(network) == 2:
         return Sized(network, shape, outputs)
     factory: NetworkFactory = network
     return factory
@@ -102,21 +103,13 @@ def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs:
 
 def check_outputs(network: nn.Module, rows: torch.Tensor, outputs: int) -> None:
     """Try a network on two scaled rows, so that a wrong last layer is named before training."""
-    training = network.training
-    try:
-        with torch.no_grad():
-            found = tuple(logits_of(network.eval()(rows)).shape)
-    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-        must = f"one that takes inputs {tuple(rows.shape)} of {rows.dtype}"
-        hint = f"{str(error).partition(chr(10))[0]} Is `layout` of the inputs another, as 'NHWC', 'NCT' or 'tokens'?"
-        raise InvalidArgument("network", type(network).__name__, must, hint) from error
-    finally:
-        network.train(training)
+    found = tuple(logits_of(tried(network, rows)).shape)
     if found != (len(rows), outputs):
         raise InvalidArgument("network", found, f"one that returns (rows, {outputs})", "Replace its last layer.")
 
 
-def _required(factory: Callable[..., nn.Module]) -> int:
+def required_arguments(factory: Callable[..., nn.Module]) -> int:
+    """How many arguments without a default it takes by position."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # a builtin has no signature

@@ -144,7 +144,7 @@ def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
     if array.ndim == 3 and len(shape) == 3 and shape[0] == 1:
         array = array[:, None]  # gray images without their channel axis
     try:
-        inputs = as_inputs(array, "inputs")
+        inputs = as_inputs(array, "inputs", shape)
     except MixupMPError as error:
         raise unusable(str(error)) from None
     if tuple(inputs.shape[1:]) != shape:
