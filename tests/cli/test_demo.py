@@ -19,7 +19,7 @@ from mixupmp.cli.demonstration import CLASSIFIERS, FAMILIES, Demo, Outcome, corr
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate, metric_named
 from mixupmp.plots import write
-from mixupmp.train.plans import fewer_rows
+from mixupmp.train.settings import fewer_rows
 
 SMALL = {"epochs": 3, "members": 2, "engine": "inline"}
 

@@ -22,7 +22,8 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import paper_bootstrap, paper_clusters, paper_images
 from mixupmp.core.spec import decode, encode
 from mixupmp.networks import MLP, Network, named
-from mixupmp.train.plans import DataSettings, Settings, plan_for, settings_from
+from mixupmp.train.plans import plan_for
+from mixupmp.train.settings import DataSettings, Settings, settings_from
 
 
 def through_json(value: object) -> Any:

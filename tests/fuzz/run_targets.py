@@ -34,8 +34,8 @@ from mixupmp.store.folder import RunFolder
 from mixupmp.store.manifest import Sealed
 from mixupmp.train.job import Job, fit_member
 from mixupmp.train.member import MemberFit
-from mixupmp.train.plans import read_toml, settings_from
 from mixupmp.train.run import fit
+from mixupmp.train.settings import read_toml, settings_from
 
 TOML = b"""seed = 3
 engine = "auto"

@@ -12,7 +12,7 @@ from mixupmp.cli.output import progress_of, show
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.threads import cores
 from mixupmp.data import CORRUPTIONS, contact_sheet, write_corrupted
-from mixupmp.train.plans import DataSettings, load_data
+from mixupmp.train.settings import DataSettings, load_data
 
 SHOWN = 3  # images in a cell of the contact sheet
 

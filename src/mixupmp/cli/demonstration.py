@@ -22,7 +22,7 @@ from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifie
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.comparison import Summary, difference, summarize
-from mixupmp.train.plans import fewer_rows
+from mixupmp.train.settings import fewer_rows
 
 Classifiers = Mapping[str, Callable[..., PosteriorClassifier]]
 CLASSIFIERS: Classifiers = {

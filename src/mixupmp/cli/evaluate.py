@@ -18,7 +18,7 @@ from mixupmp.decide.calibrators import calibrator_of
 from mixupmp.metrics import MetricTable, evaluated_metrics, standard_metrics
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
-from mixupmp.train.plans import load_data
+from mixupmp.train.settings import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
 _METRICS = f"What the table shows, with commas between: {', '.join(evaluated_metrics())}."

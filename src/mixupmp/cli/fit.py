@@ -20,9 +20,10 @@ from mixupmp.decide.calibrators import calibrator_from_dict
 from mixupmp.decide.default import Choice, calibrated, choose
 from mixupmp.metrics import MetricTable, standard_metrics
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
-from mixupmp.train.plans import Settings, load_data, plan_from, read_toml, settings_from, under_trained
+from mixupmp.train.plans import under_trained
 from mixupmp.train.progress import ProgressBars
 from mixupmp.train.run import Engine, RunFolder, fit
+from mixupmp.train.settings import Settings, load_data, plan_from, read_toml, settings_from
 
 
 def command(

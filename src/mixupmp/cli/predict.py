@@ -23,7 +23,7 @@ from mixupmp.decide.calibrators import Calibrator, calibrator_of, pool
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
-from mixupmp.train.plans import load_data
+from mixupmp.train.settings import load_data
 
 SHOWN = 10  # rows on the terminal
 _INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."

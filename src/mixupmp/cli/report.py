@@ -16,7 +16,7 @@ from mixupmp.cli.scoring import data_of_run, labels_for
 from mixupmp.core.errors import check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
-from mixupmp.train.plans import load_data
+from mixupmp.train.settings import load_data
 from mixupmp.web.pages import GENERATOR
 from mixupmp.web.report import read_run, write_report, write_tables
 

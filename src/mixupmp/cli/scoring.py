@@ -18,7 +18,7 @@ from mixupmp.core.spec import decode
 from mixupmp.decide.calibrators import Calibrator, Temperature, pool
 from mixupmp.metrics import Line, Result, Scores, single
 from mixupmp.store.folder import RunFolder
-from mixupmp.train.plans import DataSettings, absolute
+from mixupmp.train.settings import DataSettings, absolute
 
 BLOCK = 1024
 

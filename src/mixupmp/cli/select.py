@@ -17,8 +17,8 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.decide.held_out import CRITERIA
 from mixupmp.decide.search import ALPHAS, RATIOS, Search
 from mixupmp.decide.select import Selection, select
-from mixupmp.train.plans import load_data, plan_from, read_toml, settings_from
 from mixupmp.train.run import RunFolder, fit
+from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"

@@ -19,7 +19,7 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrators import calibrator_of
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
-from mixupmp.train.plans import load_data
+from mixupmp.train.settings import load_data
 
 _DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
 

@@ -15,7 +15,7 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode
 from mixupmp.networks import Network
 from mixupmp.store.record import FitRecord
-from mixupmp.train.plans import DataSettings, is_path
+from mixupmp.train.settings import DataSettings, is_path
 
 
 def snippet(record: FitRecord, dataset: str, data: Mapping[str, Json] | None = None) -> str | None:
@@ -31,7 +31,7 @@ def snippet(record: FitRecord, dataset: str, data: Mapping[str, Json] | None = N
             "import mixupmp",
             "import mixupmp.data",
             *(["import mixupmp.networks"] if isinstance(record.network, Network) else []),
-            *(["import mixupmp.train.plans"] if source.rows else []),
+            *(["import mixupmp.train.settings"] if source.rows else []),
             "",
             *_data(source, record.rows),
             f"method = {method_call(record.method)}",
@@ -53,7 +53,7 @@ def _data(source: DataSettings, count: int) -> list[str]:
         seed = f", seed={source.seed}" if source.seed else ""
         lines = [f"dataset = mixupmp.data.load({source.name!r}{seed})  # {count} training rows"]
     if source.rows:
-        lines.append(f"dataset = mixupmp.train.plans.fewer_rows(dataset, {source.rows}, seed={source.seed})")
+        lines.append(f"dataset = mixupmp.train.settings.fewer_rows(dataset, {source.rows}, seed={source.seed})")
     if source.validation:
         lines.append(f"# {source.validation:g} of the rows were kept for validation")
     return lines
