@@ -24,6 +24,7 @@ from .core.batch import Batch as Batch
 from .core.errors import MixupMPError as MixupMPError
 from .core.fields import Field as Field
 from .core.fields import Fields as Fields
+from .core.heads import Heads as Heads
 from .core.kernels import Compose as Compose
 from .core.kernels import FrequencyMask as FrequencyMask
 from .core.kernels import Gain as Gain
@@ -78,10 +79,12 @@ from .core.version import __version__ as __version__
 from .core.weights import Dirichlet as Dirichlet
 from .core.weights import Expected as Expected
 from .core.weights import StabilizedDirichlet as StabilizedDirichlet
+from .decide.post_hoc import posterior_of as posterior_of
 from .estimators import DeepEnsembleClassifier as DeepEnsembleClassifier
 from .estimators import MixupMPClassifier as MixupMPClassifier
 from .estimators import MixupMPRegressor as MixupMPRegressor
 from .estimators import PosteriorClassifier as PosteriorClassifier
+from .store.elsewhere import ensemble_of as ensemble_of
 from .store.load import load as load
 from .store.load import save as save
 from .train.plans import plan_for as plan_for

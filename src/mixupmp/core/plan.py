@@ -106,7 +106,8 @@ class Plan:
         predictive, standardize = self.method.predictive, self.task.standardize
         several = not isinstance(standardize, Standardize) and not standardize.single
         spliced = getattr(predictive.base, "takes_tokens", False) and not several
-        if predictive.ratio > 0 and not standardize.blendable and not spliced:
+        inside = hasattr(self.method.sampler, "cut")  # heads on features, which are numbers
+        if predictive.ratio > 0 and not standardize.blendable and not spliced and not inside:
             must = "0 for whole numbers, as tokens, which this base measure cannot blend as they are"
             hint = "Use r=0, blend at the embedding, or join sentences: SentenceSplice."
             raise InvalidArgument("ratio", predictive.ratio, must, hint)
@@ -164,6 +165,11 @@ class Plan:
             "fingerprints": data,
             "versions": {"mixupmp": __version__, "torch": torch.__version__},
         }
+
+    def completed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A member's weights as they are kept: those of the whole network, where only its head is fitted."""
+        complete = getattr(self.network, "completed", None)
+        return weights if complete is None else complete(weights)
 
     @cached_property
     def template(self) -> nn.Module:

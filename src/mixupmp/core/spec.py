@@ -26,6 +26,7 @@ from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
+from mixupmp.core.heads import Heads
 from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
 from mixupmp.core.methods import Method, method_names
@@ -50,7 +51,7 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     BaseMeasure: tuple(dict.fromkeys(map(type, BASE_MEASURES.values()))),
     Kernel: (identity, *dict.fromkeys(map(type, KERNELS.values()))),
     Weights: (Expected, Dirichlet, StabilizedDirichlet),
-    Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble),
+    Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble, Heads),
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),

@@ -13,6 +13,7 @@ from math import ceil, inf
 import torch
 
 from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature
@@ -43,6 +44,7 @@ class Choice:
     selection: Selection | None = None
     calibrator: Calibrator | None = None
     detector: Detector | None = None  # of the rows that were held out; None where none were, and in regression
+    posterior: Posterior | None = None  # of the plan, where choosing has fitted it
 
 
 def choose(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
-from mixupmp.core.streams import has_labels
+from mixupmp.core.rows import Rows
+from mixupmp.core.streams import DatasetRows, has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
@@ -124,12 +125,14 @@ def select(
     engine: Engine = "auto",
     callback: Callable[[str], None] | None = None,
     address: str | None = None,
+    held_out: Rows | None = None,
 ) -> Selection:
     """Choose r, alpha and the training length for this plan; its own ratio and base measure are ignored.
 
     Fit `selection.chosen.applied(plan)` to all rows afterwards, and apply `selection.calibrator` to its averaged
     probabilities. The plan's seed determines the split and every member. `callback` receives a line of text per
-    result. With the engine "ray", candidates are trained on the cluster at `address` concurrently.
+    result. With the engine "ray", candidates are trained on the cluster at `address` concurrently. `held_out` are rows
+    to compare on in place of a share of the plan's own, all of which are then trained on.
     """
     search = search or Search()
     if not has_labels(plan.train):
@@ -137,7 +140,7 @@ def select(
         raise InvalidArgument("plan", type(plan.train).__name__, must)
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
-    evaluator = _Evaluator(plan, search, engine)
+    evaluator = _Evaluator(plan, search, engine, held_out)
     trials = [_Trial(candidate, evaluator) for candidate in search.candidates()]
     members = plan.method.sampler.networks
     with connected(address) if engine == "ray" else nullcontext():
@@ -156,13 +159,16 @@ def select(
 class _Evaluator:
     """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
 
-    def __init__(self, plan: Plan, search: Search, engine: Engine) -> None:
+    def __init__(self, plan: Plan, search: Search, engine: Engine, held_out: Rows | None = None) -> None:
         assert has_labels(plan.train)
         self.classes = plan.task.likelihood.classes is not None
         self.calibrated = self.classes and search.calibrate
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
-        if search.parts > 1 and self.classes and isinstance(search.validation, float):
+        pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]
+        if held_out is not None:
+            pairs = [(plan.train, held_out)]
+        elif search.parts > 1 and self.classes and isinstance(search.validation, float):
             pairs = list(disjoint_parts(plan.train, search.validation, search.parts, plan.seed))
         else:
             pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))

@@ -25,9 +25,10 @@ from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows
+from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.decide.default import ALPHA, Choice, choose
+from mixupmp.decide.post_hoc import fit_heads, heads_method
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection
 from mixupmp.estimators.arrays import Layout
@@ -101,7 +102,9 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     ) -> Choice:
         layout = given.layout
         known = (rows.inputs, rows.weights) if isinstance(rows, Rows) else (given.sample, None)
-        task = Task(likelihood, layout.fields or standardizer(*known), layout.shape, classes)
+        # A trained network takes its rows as they are.
+        scaling = standardizer(*known) if self._body is None else Standardize()
+        task = Task(likelihood, layout.fields or scaling, layout.shape, classes)
         plan = make_plan(
             rows,
             task,
@@ -115,13 +118,19 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         )
         choice = self._choose(plan)
         plan, self.selection_ = choice.plan, choice.selection
-        self.posterior_ = fit(plan, engine=self.engine, progress=logging_to(self.logger, plan))
+        progress = logging_to(self.logger, plan)
+        self.posterior_ = choice.posterior or fit(plan, engine=self.engine, progress=progress)
         log_posterior(self.logger, self.posterior_, validation)
         self.layout_, self.method_, self.epochs_ = layout, plan.method, plan.recipe.epochs
         message = under_trained(plan, self.posterior_) if self.recipe is None and self.epochs is not None else None
         if message is not None:
             warnings.warn(f"{message}.", UnderTrained, stacklevel=3)
         return choice
+
+    @property
+    def _body(self) -> str | None:
+        """Where the body of a trained network ends, whose heads are fitted; None: whole networks are."""
+        return getattr(self, "body", None)
 
     def _recipe(self) -> Recipe | dict[str, Json]:
         if self.recipe is None:
@@ -223,6 +232,8 @@ class MixupParameters(PosteriorEstimator):
 
     def _method(self, shape: tuple[int, ...]) -> Method:
         ratio, alpha = self._fixed()
+        if self._body is not None:
+            return heads_method(self.members)
         return mixup_mp_for(
             shape,
             self.network,
@@ -234,12 +245,16 @@ class MixupParameters(PosteriorEstimator):
 
     def _choose(self, plan: Plan) -> Choice:
         ratio, alpha = self._fixed()
+        calibrate = getattr(self, "calibrate", False)
+        if self._body is not None:
+            body = None if self._body == "auto" else self._body
+            return fit_heads(plan, body=body, ratio=ratio, alpha=alpha, calibrate=calibrate, engine=self.engine)
         return choose(
             plan,
             ratio=ratio,
             alpha=alpha,
             length=self.recipe is None and self.epochs is None,
-            calibrate=getattr(self, "calibrate", False),
+            calibrate=calibrate,
             search=self.search if ratio is None or alpha is None else None,
             engine=self.engine,
         )

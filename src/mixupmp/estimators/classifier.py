@@ -20,6 +20,7 @@ from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
+from mixupmp.core.rows import split
 from mixupmp.core.spec import decode
 from mixupmp.core.streams import IterableRows
 from mixupmp.decide.calibrators import Temperature, calibrator_from_dict
@@ -164,7 +165,8 @@ class PosteriorClassifier(CalibratedClassifier):
             of arrays for a network that takes several inputs; or a torch Dataset or DataLoader, which bring their own
             labels.
         validation
-            A pair (X, y), or a Dataset: its NLL and ECE after each epoch go to the logger.
+            A pair (X, y), or a Dataset: its NLL and ECE after each epoch go to the logger. A share, such as .2: that
+            much of the rows, which are then not trained on.
         layout
             The axes of X where its shape does not tell: "NCHW", "NHWC", "NHW" (gray images), "NCT" or "NTC" (series),
             "NCTHW", "NTCHW" or "NTHWC" (videos), "tokens" (whole numbers that are kept as they are), "table". The
@@ -184,8 +186,14 @@ class PosteriorClassifier(CalibratedClassifier):
             rows.encode = self._numbers
         if len(self.classes_) < 2 or (rows.labels is not None and bool((rows.labels == rows.labels[0]).all())):
             raise BadData("y has rows of 1 class only (sample_weight=0 rows left out): a classifier needs two classes.")
-        self.layout_ = given.layout
-        held = None if validation is None else self._labeled(*_pair(validation))
+        self.layout_, held = given.layout, None
+        if isinstance(validation, float):
+            if isinstance(rows, IterableRows):
+                raise InvalidArgument("validation", validation, "rows of their own, as those of X have no numbers")
+            rows, part = split(rows, validation)
+            held = part.read()
+        elif validation is not None:
+            held = self._labeled(*_pair(validation))
         names = tuple(str(label) for label in self.classes_)
         choice = self._fit_posterior(rows, given, Categorical(len(names)), names, held)
         self.calibrator_, self.held_out_, self.groups_ = choice.calibrator, None, None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from torch import nn
+
 from mixupmp.core.methods import Method, deep_ensemble
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
@@ -36,6 +40,9 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         The paper's name for `ratio`; overrides it.
     search : Search or None, default=None
         What "auto" tries and on which rows, in place of the default.
+    body : str or None, default=None
+        For a `network` that is already trained: the layer whose outputs are features, or "auto" to find it. All up to
+        it is frozen, and 8 heads are fitted to futures of features; see `from_network`.
 
     The others are those of `PosteriorClassifier`.
 
@@ -72,6 +79,7 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         share_weights: bool | None = None,
         r: float | None = None,
         search: Search | None = None,
+        body: str | None = None,
         network: NetworkChoice = None,
         fine_tune: bool = False,
         recipe: Recipe | None = None,
@@ -101,6 +109,33 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         self.share_weights = share_weights
         self.r = r
         self.search = search
+        self.body = body
+
+    @classmethod
+    def from_network(
+        cls,
+        network: nn.Module,
+        *,
+        body: str = "auto",
+        ratio: float | str = "auto",
+        alpha: float | str = "auto",
+        members: int | None = None,
+        calibrate: bool = True,
+        random_state: RandomState = None,
+    ) -> Self:
+        """A classifier that keeps a trained network's body and fits heads to it: `.fit(X, y)` takes seconds.
+
+        `fit` takes the rows the network was trained on, as the network takes them: they are not standardized, uint8
+        pixels are divided by 255. With rows it was not trained on, `fit(X, y, validation=(X_val, y_val))`, the depth of
+        the cut, r, alpha and the temperature are chosen; a network that was trained on other data may hold out a share
+        of X, `validation=0.2`. Without, r is infinity, alpha 2 and there is no temperature (`calibrate_on` fits one).
+
+        Examples
+        --------
+        >>> model = MixupMPClassifier.from_network(network)  # doctest: +SKIP
+        >>> model.fit(X_train, y_train, validation=(X_val, y_val)).predict_proba(X_test)  # doctest: +SKIP
+        """
+        return cls(ratio, alpha, members, body=body, network=network, calibrate=calibrate, random_state=random_state)
 
 
 class DeepEnsembleClassifier(PosteriorClassifier):

@@ -23,6 +23,7 @@ from mixupmp.core import seeds
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
 from mixupmp.core.foreign import Json
+from mixupmp.core.heads import Heads, HeadsPosterior
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, MemberSummary, Posterior, Task, left_out
@@ -41,8 +42,9 @@ from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
 MEMBERS_LIMIT = 10_000  # predictions of more, from one small file, would keep a server busy for hours
-_SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble]] = {
+_SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble | Heads]] = {
     EnsemblePosterior: Ensemble,
+    HeadsPosterior: Heads,
     DropoutPosterior: DropoutMasks,
     LaplacePosterior: Laplace,
     SharedPosterior: SharedEnsemble,

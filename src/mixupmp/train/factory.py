@@ -22,6 +22,15 @@ def check_factory(plan: Plan) -> None:
         raise InvalidArgument("network", plan.network, must, "Each member needs weights of its own.")
 
 
+def to_training_mode(network: nn.Module) -> None:
+    """Training mode, but for normalization layers whose parameters are all frozen: their statistics stay too."""
+    network.train()
+    for module in network.modules():
+        own = list(module.parameters(recurse=False))
+        if hasattr(module, "running_mean") and own and not any(parameter.requires_grad for parameter in own):
+            module.eval()
+
+
 CHANNEL_BLOCK = 16  # channels that oneDNN's AVX-512 kernels work on at once; with AVX2 it is 8
 
 

@@ -166,7 +166,7 @@ def fit_member(job: Job, member: int) -> Finished:
                 fit.restore(*saved)
         with CheckpointWriter(job) as writer:
             summary = fit.run(writer)
-        return job.finish(summary, fit.weights())
+        return job.finish(summary, job.plan.completed(fit.weights()))
 
 
 @contextmanager

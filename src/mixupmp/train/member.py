@@ -24,7 +24,7 @@ from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of
 from mixupmp.core.rows import evenly_spaced
 from mixupmp.core.threads import pinned_threads
-from mixupmp.train.factory import memory_format
+from mixupmp.train.factory import memory_format, to_training_mode
 from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
 from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
 
@@ -109,7 +109,7 @@ class MemberFit:
             if self._cuda_state is not None:
                 torch.cuda.set_rng_state(self._cuda_state, self.device)
             self._running = True
-            self.network.train()
+            to_training_mode(self.network)
             try:
                 while not self.finished:
                     self._run_epoch(callback)
@@ -225,7 +225,7 @@ class MemberFit:
         for rows in seen.batches(chosen.split(256)):
             outputs = logits_of(self.network(self.plan.task.standardize(rows.inputs)))
             correct += int((outputs.argmax(1) == rows.labels).sum())
-        self.network.train()
+        to_training_mode(self.network)
         return correct / len(chosen)
 
     def summary(self) -> MemberSummary:
@@ -248,7 +248,7 @@ class MemberFit:
         inputs = probed_inputs(self.plan)
         self.network.eval()
         outputs = logits_of(self.network(inputs))
-        self.network.train()
+        to_training_mode(self.network)
         return outputs_constant(inputs, outputs)
 
     def weights(self) -> dict[str, Tensor]:

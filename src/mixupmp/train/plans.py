@@ -18,8 +18,11 @@ from dataclasses import replace
 from math import ceil, log2
 
 import torch
+from torch import nn
 
+from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.foreign import Json
+from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
@@ -36,7 +39,8 @@ SHARED = Recipe(optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, schedu
 TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_decay=0.3)
 IMAGES = Recipe(batch_size=128, pseudo_batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=1e-4, weight_decay=1e-2)
-TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, FINE_TUNE_STEPS = 150, 300, 200, 300
+HEADS = Recipe(batch_size=128, optimizer="adamw", learning_rate=3e-3, weight_decay=1e-2)  # results/post-hoc/README.md
+TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, FINE_TUNE_STEPS, HEADS_STEPS = 150, 300, 200, 300, 480
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
@@ -93,8 +97,17 @@ def make_plan(
     """
     images, shared = len(task.input_shape) > 1, isinstance(method.sampler, SharedEnsemble)
     network = with_edges(network, train, task, shared)
+    heads = isinstance(method.sampler, Heads)
+    if isinstance(method.sampler, Heads):
+        if not isinstance(network, nn.Module):
+            raise InvalidArgument("network", network, "a trained nn.Module, for heads on its frozen body")
+        fine_tune = not method.sampler.layer  # while it is open where the body ends, the network is as it was trained
+        network = network if fine_tune else frozen_before(method.sampler.cut, network)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
-    found = recipe if isinstance(recipe, Recipe) else recipe_for(len(train), images, fine_tune, recipe, shared=shared)
+    if isinstance(recipe, Recipe):
+        found = recipe
+    else:
+        found = recipe_for(len(train), images, fine_tune, recipe, shared=shared, heads=heads)
     if method.validation_fraction and validation is None and has_labels(train):
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
@@ -150,6 +163,7 @@ def recipe_for(
     given: Mapping[str, Json] | None = None,
     *,
     shared: bool = False,
+    heads: bool = False,
 ) -> Recipe:
     """The default recipe for so many rows, with the given fields in place of its own."""
     recipe, steps, fewest = TABLE, TABLE_STEPS, FEWEST_EPOCHS
@@ -159,6 +173,8 @@ def recipe_for(
         recipe, steps = replace(SHARED, batch_size=min(1024, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
     if fine_tune:
         recipe, steps, fewest = FINE_TUNE, FINE_TUNE_STEPS, FEWEST_FINE_TUNE_EPOCHS
+    if heads:
+        recipe, steps, fewest = HEADS, HEADS_STEPS, FEWEST_EPOCHS
     given = given or {}
     recipe = decode({**encode(recipe), **encode(given)}, Recipe, "recipe")
     if "epochs" in given:

@@ -20,6 +20,7 @@ from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.train import processes
 from mixupmp.train.factory import check_factory
+from mixupmp.train.features import on_fixed_features
 from mixupmp.train.job import CheckpointInterval, Finished, FitInterrupted, Job, fit_member, stop_on_signals
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.progress import Callback, ProgressBars
@@ -73,30 +74,33 @@ def fit(
     check(isinstance(progress, bool | Callback), "progress", progress, "True, False or a Callback")
     chosen_members = _members(plan, members)
     check_factory(plan)
+    fitted, why_not = on_fixed_features(plan)
     folder = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
     with ExitStack() as stack:
         callback = progress if isinstance(progress, Callback) else Callback()
         if progress is True:
             callback = stack.enter_context(ProgressBars(len(chosen_members)))
-        chosen = choose_engine(plan, len(chosen_members)) if engine == "auto" else engine
+        chosen = choose_engine(fitted, len(chosen_members)) if engine == "auto" else engine
         callback.on_message(f"engine: {chosen}")
         interval, stop = checkpoints or CheckpointInterval(), callback.should_stop
-        job = Job(plan, chosen_members, folder, interval, callback, stop, address, keep_collapsed=keep_collapsed)
+        job = Job(fitted, chosen_members, folder, interval, callback, stop, address, keep_collapsed=keep_collapsed)
+        if why_not is not None:
+            callback.on_message(why_not)
         if folder is not None:
-            return _fit_in_folder(job, folder, chosen, resume, override)
+            return _fit_in_folder(plan, job, folder, chosen, resume, override)
         try:
             return plan.posterior(run_engine(chosen, job))
         except StopTraining:
             raise FitInterrupted(None, None) from None
 
 
-def _fit_in_folder(job: Job, folder: RunFolder, engine: str, resume: bool, override: bool) -> Posterior:
+def _fit_in_folder(plan: Plan, job: Job, folder: RunFolder, engine: str, resume: bool, override: bool) -> Posterior:
     """Fit the members that a run folder does not have yet; the posterior of all."""
     check_writable(folder.path)
     with folder.locked():
-        _open(folder, job.plan, engine, resume, override)
+        _open(folder, plan, _arithmetic(engine, job.plan is not plan), resume, override)
         finished = _fit_missing(job, folder, engine, override)
-        posterior = job.plan.posterior(finished)
+        posterior = plan.posterior(finished)
         folder.finish_posterior([summary for summary, _ in finished], posterior)
         return posterior
 
@@ -164,9 +168,9 @@ def _members(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(members)
 
 
-def _open(folder: RunFolder, plan: Plan, engine: str, resume: bool, override: bool) -> None:
+def _open(folder: RunFolder, plan: Plan, arithmetic: str, resume: bool, override: bool) -> None:
     """Create the run folder, or check that the run in it can be resumed."""
-    document = {**plan.document(), "arithmetic": _arithmetic(engine)}
+    document = {**plan.document(), "arithmetic": arithmetic}
     if not folder.is_started():
         if resume and not folder.is_unused():
             raise BadRun(f"{folder.path} holds no config.json: there is no run to resume.")
@@ -190,9 +194,10 @@ def _changed(folder: RunFolder, what: str, lines: list[str], remedy: str) -> Run
     )
 
 
-def _arithmetic(engine: str) -> str:
+def _arithmetic(engine: str, features: bool) -> str:
     # inline, processes and ray give the same bits, so a run may change between them; vectorized agrees to 1e-5.
-    return "vectorized" if engine == "vectorized" else "one by one"
+    order = "vectorized" if engine == "vectorized" else "one by one"
+    return f"{order}, on features" if features else order
 
 
 def _machine(plan: Plan) -> dict[str, Any]:

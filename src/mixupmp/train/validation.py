@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.cut import in_eval_mode
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import EnsemblePosterior
 from mixupmp.core.rows import evenly_spaced
@@ -85,11 +86,10 @@ def outputs_constant(inputs: Tensor, outputs: Tensor) -> bool:
 @contextmanager
 def _restored(network: nn.Module) -> Iterator[None]:
     """Restore training mode and gradients afterwards: a posterior freezes its networks, and this one is in training."""
-    training = network.training
     needed = [parameter.requires_grad for parameter in network.parameters()]
     try:
-        yield
+        with in_eval_mode(network):
+            yield
     finally:
-        network.train(training)
         for parameter, need in zip(network.parameters(), needed, strict=True):
             parameter.requires_grad_(need)

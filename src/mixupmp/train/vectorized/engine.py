@@ -296,4 +296,4 @@ def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None,
         fit.history[member],
         finite and collapsed,
     )
-    return job.finish(summary, fit.weights(member))
+    return job.finish(summary, job.plan.completed(fit.weights(member)))

@@ -1,0 +1,206 @@
+"""From a trained network to a posterior: heads on its frozen body, each fitted to its own future of features.
+
+Where the network is cut, r and alpha are chosen on rows that the network was not trained on: on its own training rows
+its features look better than they are, and r = 0 would win. Without such rows, all layers from the first of the last
+three linear ones are fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from mixupmp.core.cut import Cut, check_head, find_cuts
+from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.heads import Heads, frozen_before
+from mixupmp.core.kernels import Kernel, identity
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.methods import Method, mixup_mp
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Posterior, Task, left_out
+from mixupmp.core.recipe import Recipe
+from mixupmp.core.rows import Rows, Standardize, split
+from mixupmp.core.samplers import Ensemble
+from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.default import Choice
+from mixupmp.decide.search import Candidate, Search
+from mixupmp.decide.select import Selection, select
+from mixupmp.networks.factories import Given
+from mixupmp.train.features import HeadFactory, heads_plans
+from mixupmp.train.plans import make_plan
+from mixupmp.train.run import Engine, fit
+
+RATIO, ALPHA = inf, 2.0  # where there are no rows to choose on
+PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.4), (inf, 2.0))
+MEMBERS, COMPARED = 8, 2  # heads of a posterior, and of each candidate in a comparison
+
+
+def posterior_of(
+    network: nn.Module,
+    X: ArrayLike | Tensor | Rows,
+    y: ArrayLike | Tensor | None = None,
+    *,
+    validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | Rows | float | None = None,
+    body: str | None = None,
+    members: int = MEMBERS,
+    ratio: float | None = None,
+    alpha: float | None = None,
+    kernel: Kernel = identity,
+    standardize: Standardize = Standardize(),  # noqa: B008 - frozen
+    classes: tuple[str, ...] = (),
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    engine: Engine = "auto",
+) -> Posterior:
+    """A posterior from one trained classifier: its body frozen, `members` new heads fitted to futures of its features.
+
+    Parameters
+    ----------
+    network
+        Takes rows of X as they are and returns logits. It is copied, not changed.
+    X, y
+        Its training rows: floats as the network takes them, or uint8 pixels, which are divided by 255; class numbers.
+        `Rows` bring their own labels.
+    validation
+        Rows that the network was *not* trained on, (X, y): they choose where it is cut, r and alpha, by the NLL after
+        calibration. A share, such as .2: that much of X, for a network that was trained on other data. None: nothing is
+        chosen.
+    body
+        The name of the layer whose outputs are the features, as `named_modules` gives it. None: it is found; before
+        one of the last three linear layers.
+    ratio, alpha
+        r and alpha of MixupMP, where they are not to be chosen.
+    kernel
+        Augmentation: the features of eight augmented repeats of each row are computed.
+    standardize
+        Scales raw inputs for the network, as `dataset.standardize` does.
+    classes
+        Their names; numbers where left out.
+
+    Returns
+    -------
+    Posterior
+        A row's features are computed once for all members.
+
+    Examples
+    --------
+    >>> posterior = posterior_of(network, X_train, y_train, validation=(X_val, y_val))  # doctest: +SKIP
+    >>> posterior.probabilities(X_test)  # doctest: +SKIP
+    """
+    train, held = _rows(X, y, "X"), None
+    if isinstance(validation, float):
+        train, held = split(train, validation, seed)
+    elif validation is not None:
+        held = validation if isinstance(validation, Rows) else _rows(validation[0], validation[1], "validation")
+    count = len(classes) or int(train.labels.max()) + 1
+    task = Task(Categorical(count), standardize, tuple(train.inputs.shape[1:]), classes)
+    method = heads_method(members, kernel)
+    plan = make_plan(train, task, method, network, recipe, seed=seed, validation=held, device=device)
+    posterior = fit_heads(plan, body=body, ratio=ratio, alpha=alpha, engine=engine).posterior
+    assert posterior is not None
+    return posterior
+
+
+def _rows(X: ArrayLike | Tensor | Rows, y: ArrayLike | Tensor | None, name: str) -> Rows:
+    if isinstance(X, Rows):
+        return X
+    check(y is not None, "y", None, f"the label of every row of {name}")
+    inputs = X if isinstance(X, Tensor) else torch.from_numpy(np.ascontiguousarray(X))
+    labels = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
+    whole = not labels.is_floating_point() and not labels.is_complex()
+    check(whole, "y", labels.dtype, "whole numbers of classes", "MixupMPClassifier.from_network takes any labels.")
+    return Rows(inputs.float() if inputs.dtype == torch.float64 else inputs, labels.long())
+
+
+def heads_method(members: int | None, kernel: Kernel = identity) -> Method:
+    """MixupMP with heads on a body that is to be found."""
+    method = mixup_mp(RATIO, ALPHA, kernel=kernel)
+    return replace(method, sampler=Heads(MEMBERS if members is None else members))
+
+
+def fit_heads(
+    plan: Plan,
+    *,
+    body: str | None = None,
+    ratio: float | None = None,
+    alpha: float | None = None,
+    calibrate: bool = True,
+    engine: Engine = "auto",
+) -> Choice:
+    """Fit heads to futures of features; what is open is chosen on the plan's validation rows, if it has any."""
+    cuts = _cuts(plan, body)
+    whole = [_with_cut(plan, cut) for cut in cuts]
+    plans = heads_plans(whole, plan.template)
+    fixed = Candidate(RATIO if ratio is None else ratio, ALPHA if alpha is None else alpha)
+    place, selection, calibrator = len(cuts) - 1, None, None
+    if plan.validation is not None:
+        scores = [_select(own, ((fixed.ratio, fixed.alpha),), engine) for own in plans] if len(plans) > 1 else []
+        place = min(range(len(scores)), key=lambda number: scores[number].results[0].score, default=0)
+        selection = _select(plans[place], _pairs(ratio, alpha), engine)
+    candidate = fixed if selection is None else selection.chosen
+    chosen, on_features = candidate.applied(whole[place]), candidate.applied(plans[place])
+    heads = fit(replace(on_features, validation=None), engine=engine)
+    if calibrate and (held := on_features.validation) is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
+            calibrator = fit_temperature(heads.probabilities(held.inputs).cpu(), held.labels)
+    return Choice(chosen, selection, calibrator, posterior=_completed(chosen, on_features, heads))
+
+
+def _select(plan: Plan, pairs: tuple[tuple[float, float | None], ...], engine: Engine) -> Selection:
+    """Compare pairs of r and alpha by a few members each, on the plan's validation rows."""
+    method = replace(plan.method, sampler=Ensemble(min(COMPARED, plan.method.sampler.networks)))
+    search = Search(pairs=pairs, standard_errors=0.0)
+    return select(replace(plan, method=method), search, engine=engine, held_out=plan.validation)
+
+
+def _cuts(plan: Plan, body: str | None) -> list[Cut]:
+    assert isinstance(plan.train, Rows)
+    inputs = plan.task.standardize(plan.train.inputs[:2])
+    if body is not None:
+        cut = Cut(body)
+        check_head(plan.template, cut, inputs)
+        return [cut]
+    cuts = find_cuts(plan.template, inputs)
+    if not cuts:
+        hint = "Name the layer whose outputs are features: body='features'."
+        raise InvalidArgument("network", type(plan.template).__name__, "one that ends with linear layers", hint)
+    return cuts
+
+
+def _pairs(ratio: float | None, alpha: float | None) -> tuple[tuple[float, float | None], ...]:
+    """The candidates that agree with what is fixed; what is fixed itself, where none of them does."""
+    ratios = [r for r, _ in PAIRS] if ratio is None else [ratio]
+    pairs = [(r, None if r == 0 else a) for r in dict.fromkeys(ratios) for a in _alphas(r, alpha)]
+    return tuple(dict.fromkeys(pairs))
+
+
+def _alphas(ratio: float, alpha: float | None) -> list[float]:
+    known = [a for r, a in PAIRS if r == ratio and a is not None]
+    return [alpha] if alpha is not None else known or [ALPHA]
+
+
+def _with_cut(plan: Plan, cut: Cut) -> Plan:
+    """The plan with its network frozen before this cut."""
+    sampler = plan.method.sampler
+    assert isinstance(sampler, Heads)
+    assert isinstance(plan.network, Given)
+    method = replace(plan.method, sampler=replace(sampler, layer=cut.layer, at=cut.at))
+    return replace(plan, method=method, network=Given(frozen_before(cut, plan.network.network), keep_weights=False))
+
+
+def _completed(plan: Plan, on_features: Plan, heads: Posterior) -> Posterior:
+    """The posterior of whole networks, from that of heads on features."""
+    assert isinstance(on_features.network, HeadFactory)
+    complete = replace(on_features.network, whole=True).completed
+    networks, out = iter(heads.networks), left_out(heads.summaries)
+    return plan.posterior(
+        [(s, {} if s.member in out else complete(next(networks).state_dict())) for s in heads.summaries]
+    )

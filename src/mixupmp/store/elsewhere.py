@@ -1,0 +1,138 @@
+"""Networks that were trained elsewhere, as a posterior: modules, state dicts, or a folder of checkpoints."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
+from mixupmp.core.rows import Standardize
+from mixupmp.core.spec import encode
+from mixupmp.networks.factories import NetworkChoice, factory_for
+from mixupmp.networks.network import Network
+
+Weights = Mapping[str, Tensor]
+SUFFIXES = (".pt", ".pth", ".safetensors")
+NESTED = ("state_dict", "model_state_dict", "model")  # where a training loop's checkpoint has its weights
+PREFIXES = ("module.", "model.", "_orig_mod.", "network.")  # of DataParallel, Lightning and torch.compile
+
+
+def ensemble_of(
+    members: Sequence[nn.Module] | Sequence[Weights] | str | os.PathLike[str],
+    example: Tensor,
+    *,
+    network: NetworkChoice = None,
+    classes: Sequence[str] = (),
+    standardize: Standardize = Standardize(),  # noqa: B008 - frozen
+) -> Posterior:
+    """A posterior whose samples are these classifiers, trained elsewhere; their probabilities are averaged.
+
+    What a fit returns: it can be evaluated, calibrated, saved, reported on, served and exported.
+
+    Parameters
+    ----------
+    members
+        Trained modules; state dicts; or a folder of them, .safetensors or .pt files in the order of their names. A .pt
+        file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as "state_dict".
+    example
+        A few rows as the posterior is to take them: floats as the networks take them, or uint8 pixels, which are
+        divided by 255.
+    network
+        For state dicts: what builds the network, as `network=` of the estimators. With a name of the catalog ("cnn") a
+        saved posterior can be loaded, served and reported on from the command line.
+    classes
+        Their names.
+    standardize
+        Scales raw inputs for the networks.
+
+    Examples
+    --------
+    >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
+    >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
+    """
+    shape = tuple(example.shape[1:])
+    given: Mapping[str, nn.Module | Weights]
+    if isinstance(members, str | os.PathLike):
+        given = _read_folder(Path(members))
+    else:
+        given = dict(zip(map(str, range(len(members))), members, strict=True))
+    check(len(given) > 0, "members", members, "at least one network")
+    factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
+    networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
+    task = Task(Categorical(_outputs(networks, standardize(example), len(classes))), standardize, shape, tuple(classes))
+    posterior = EnsemblePosterior(networks, task, len(networks))
+    if isinstance(factory, Network):
+        posterior.origin = {"spec": {"network": encode(factory)}}
+    return posterior
+
+
+def _is_module(network: NetworkChoice) -> bool:
+    return isinstance(network, nn.Module)
+
+
+def _read_folder(folder: Path) -> dict[str, Weights]:
+    paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES) if folder.is_dir() else []
+    check(len(paths) > 0, "members", str(folder), f"a folder with files of weights ({', '.join(SUFFIXES)})")
+    return {str(path): read_weights(path) for path in paths}
+
+
+def read_weights(path: Path) -> Weights:
+    """The state dict in a .safetensors or .pt file; nothing else of it is believed, and no code of it is run."""
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadData(f"{path} is no file of weights: {reason}. Save state_dict(), best as safetensors.") from error
+    for name in NESTED:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    known = isinstance(content, Mapping) and len(content) > 0 and all(isinstance(v, Tensor) for v in content.values())
+    if not known:
+        raise BadData(f"{path} holds no state dict: save model.state_dict(), or a dictionary with it as 'state_dict'.")
+    return dict(content)
+
+
+def _built(name: str, given: nn.Module | Weights, factory: Callable[[], nn.Module] | None) -> nn.Module:
+    if isinstance(given, nn.Module):
+        return given
+    check(isinstance(given, Mapping), "members", given, "modules, state dicts, or a folder of them")
+    if factory is None:
+        raise InvalidArgument("network", None, "the class or factory of the networks", "State dicts do not say it.")
+    network = factory()
+    try:
+        network.load_state_dict(_renamed(given, set(network.state_dict())))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InvalidArgument(
+            "network", type(network).__name__, f"one that takes the weights of {name}", reason
+        ) from None
+    return network
+
+
+def _renamed(weights: Weights, wanted: set[str]) -> dict[str, Tensor]:
+    """The weights by the names that the network has for them, without a wrapper's prefix."""
+    names = dict(weights)
+    for prefix in PREFIXES:
+        if not names.keys() & wanted and all(name.startswith(prefix) for name in names):
+            names = {name.removeprefix(prefix): value for name, value in names.items()}
+    return names
+
+
+@torch.no_grad()
+def _outputs(networks: Sequence[nn.Module], rows: Tensor, classes: int) -> int:
+    """How many classes the networks have; an error unless all have as many, and as many as there are names."""
+    found = {tuple(logits_of(network.eval()(rows)).shape[1:]) for network in networks}
+    sizes = {classes} if classes else {shape[0] for shape in found if shape}
+    check(found == {(size,) for size in sizes}, "members", sorted(found), "networks that return (rows, classes) logits")
+    return sizes.pop()

@@ -1,0 +1,82 @@
+"""Networks that were trained elsewhere become a posterior that everything works with."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import mixupmp
+from mixupmp import ensemble_of
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.decide.calibrate import fit_temperature
+from mixupmp.networks import MLP
+from small_data import small_table
+from small_posteriors import seeded
+
+DATA = small_table(40)
+NETWORKS = seeded(lambda: MLP(4, 3, hidden=(8,)), 3)
+
+
+def outputs() -> torch.Tensor:
+    return torch.stack([network(DATA.test.inputs) for network in NETWORKS]).detach()
+
+
+def check(posterior: mixupmp.Posterior) -> None:
+    assert posterior.members == 3
+    torch.testing.assert_close(posterior.member_outputs(DATA.test.inputs), outputs())
+
+
+def test_modules_and_state_dicts() -> None:
+    check(ensemble_of(NETWORKS, DATA.test.inputs[:2]))
+    weights = [network.state_dict() for network in NETWORKS]
+    check(ensemble_of(weights, DATA.test.inputs[:2], network=lambda: MLP(4, 3, hidden=(8,))))
+
+
+def test_a_folder_of_checkpoints(tmp_path) -> None:
+    first, second, third = (network.state_dict() for network in NETWORKS)
+    torch.save(first, tmp_path / "a.pt")
+    torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in second.items()}}, tmp_path / "b.pth")
+    safetensors.torch.save_file(third, tmp_path / "c.safetensors")
+    (tmp_path / "notes.txt").write_text("not weights")
+    check(ensemble_of(tmp_path, DATA.test.inputs[:2], network=lambda: MLP(4, 3, hidden=(8,))))
+
+
+def test_it_is_calibrated_saved_and_loaded(tmp_path) -> None:
+    weights = [network.state_dict() for network in NETWORKS]
+    settings = {"name": "mlp", "hidden": [8]}
+    posterior = ensemble_of(weights, DATA.test.inputs[:2], network=settings, classes=("a", "b", "c"))
+    probabilities = posterior.probabilities(DATA.test.inputs)
+    assert fit_temperature(probabilities, DATA.test.labels).temperature > 0
+    mixupmp.save(posterior, tmp_path / "run")
+    check(mixupmp.load(tmp_path / "run"))  # a network of the catalog needs no factory
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (exec, ("raise SystemExit('code of a checkpoint was run')",))
+
+
+def test_bad_checkpoints_are_refused_by_name(tmp_path) -> None:
+    (tmp_path / "a.pt").write_bytes(pickle.dumps(Trap(), 2))
+    with pytest.raises(BadData, match=r"a\.pt is no file of weights"):
+        ensemble_of(tmp_path, DATA.test.inputs[:2], network=MLP)
+    torch.save({"epoch": 3}, tmp_path / "a.pt")
+    with pytest.raises(BadData, match="holds no state dict"):
+        ensemble_of(tmp_path, DATA.test.inputs[:2], network=MLP)
+    (tmp_path / "a.pt").unlink()
+    with pytest.raises(InvalidArgument, match="a folder with files of weights"):
+        ensemble_of(tmp_path, DATA.test.inputs[:2], network=MLP)
+
+
+def test_wrong_arguments_are_named() -> None:
+    weights = [NETWORKS[0].state_dict()]
+    with pytest.raises(InvalidArgument, match="the class or factory of the networks"):
+        ensemble_of(weights, DATA.test.inputs[:2])
+    with pytest.raises(InvalidArgument, match="one that takes the weights of member 0"):
+        ensemble_of(weights, DATA.test.inputs[:2], network=lambda: nn.Linear(4, 3))
+    with pytest.raises(InvalidArgument, match="logits"):
+        ensemble_of(NETWORKS, DATA.test.inputs[:2], classes=("a", "b"))
