@@ -8,6 +8,7 @@ import pytest
 
 import mixupmp
 from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
+from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop
 from mixupmp.core.likelihoods import Categorical
@@ -20,6 +21,8 @@ ARGUMENTS: dict[object, dict[str, Any]] = {
         "fields": (Field("input_ids", (5,), "int64"), Field("image", (1, 2, 2), "uint8", Standardize((0.5,), (2.0,))))
     },
     Compose: {"kernels": (PadCrop(2), HorizontalFlip())},
+    Spectrogram: {"rate": 8000},
+    Vocabulary: {"words": ("a", "b"), "length": 4},
     Mixture: {"measures": (Mixup(0.4), Perturbed()), "weights": (1.0, 2.0)},
 }
 ENTRIES = [(family, member) for family, members in FAMILIES.items() for member in members]

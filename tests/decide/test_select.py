@@ -9,7 +9,22 @@ import pytest
 import torch
 
 import mixupmp.decide.trajectory as trajectory
-from mixupmp import Dataset, Plan, Recipe, Rows, deep_ensemble, mc_dropout, mixup_mp, plan_for, shared_mixup_mp
+from mixupmp import (
+    Dataset,
+    FeatureSwap,
+    Mixup,
+    Plan,
+    Recipe,
+    Rows,
+    SentencePair,
+    WarpedMixup,
+    deep_ensemble,
+    martingale_posterior,
+    mc_dropout,
+    mixup_mp,
+    plan_for,
+    shared_mixup_mp,
+)
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
@@ -36,6 +51,30 @@ def test_zero_and_infinity_are_always_tried() -> None:
     candidates = Search(ratios=(0.5,), alphas=(0.2, 1.0)).candidates()
     assert candidates == [Candidate(0.0), Candidate(inf, 0.2), Candidate(inf, 1.0), Candidate(0.5, 0.2),
                           Candidate(0.5, 1.0)]  # fmt: skip
+
+
+def test_other_base_measures_are_tried_with_every_ratio_and_the_best_is_refitted(plan: Plan) -> None:
+    bases = (WarpedMixup(0.5), SentencePair(), FeatureSwap())
+    candidates = Search(ratios=(1.0,), alphas=(1.0,), bases=bases[:1]).candidates()
+    assert candidates[3:] == [Candidate(inf, 0.5, base=bases[0]), Candidate(1.0, 0.5, base=bases[0])]
+    assert str(candidates[4]) == "r=1, WarpedMixup(alpha=0.5, width=0.5, distance=inputs)"
+    found = select(plan, Search(ratios=(1.0,), alphas=(1.0,), bases=(bases[0], bases[2]), halving=False))
+    assert len(found.results) == 1 + 2 + 4
+    rows = [row for row in found.to_dict()["curve"] if "base" in row]
+    assert sorted(row["base"]["type"] for row in rows) == ["FeatureSwap"] * 2 + ["WarpedMixup"] * 2
+    best = min(found.results, key=lambda result: result.score).candidate
+    assert best.applied(plan).method.predictive.base == (best.base or (Mixup(1.0) if best.ratio else None))
+    assert "FeatureSwap(rate=0.2)" in found.table()
+    with pytest.raises(MixupMPError, match="bases must be base measures"):
+        Search(bases=(WarpedMixup,))  # type: ignore[arg-type]
+
+
+def test_the_plan_s_own_base_measure_is_tried_with_every_alpha(plan: Plan) -> None:
+    warped = replace(plan, method=martingale_posterior(1.0, WarpedMixup(1.0, 0.3), 4))
+    assert Candidate(inf, 0.2).applied(warped).method.predictive.base == WarpedMixup(0.2, 0.3)
+    assert Candidate(0.0).applied(warped).method.predictive.base is None
+    swapped = replace(plan, method=martingale_posterior(1.0, FeatureSwap(), 4))
+    assert Candidate(1.0, 0.2).applied(swapped).method.predictive.base == FeatureSwap()
 
 
 def test_no_member_is_trained_twice(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ def test_the_paper_s_networks_have_as_many_weights_as_they_should() -> None:
         ("cnn", (1, 4, 5)),
         ("cnn", (1, 21, 19)),
         ("cnn", (2, 20, 33)),
+        ("audio-cnn", (1, 16, 9)),
+        ("audio-cnn", (2, 20, 30)),
         ("resnet18", (1, 12, 12)),
         ("wrn-10-1", (3, 12, 12)),
     ],
@@ -135,3 +137,20 @@ def test_a_listed_class_is_built_by_its_entry_alone(monkeypatch: pytest.MonkeyPa
     entry = NetworkEntry("added", Added, lambda shape: {"features": shape[0]}, images=False)
     monkeypatch.setitem(NETWORKS, "added", entry)
     assert type(named("added", (3,), 2)()) is Added
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_text_network_does_not_see_the_padding(dropout: float) -> None:
+    network = named("text-cnn", (9,), 4, dropout)().eval()
+    tokens = torch.randint(1, 50, (3, 9), generator=Generator().manual_seed(0))
+    longer = torch.cat([tokens, torch.zeros(3, 5, dtype=torch.long)], 1)
+    assert network(tokens).shape == (3, 4)
+    assert torch.allclose(network(tokens), network(longer), atol=1e-6)
+    assert any(isinstance(module, nn.Dropout) for module in network.modules()) == bool(dropout)
+
+
+def test_the_audio_network_takes_sounds_of_any_length() -> None:
+    network = named("audio-cnn", (1, 16, 20), 3)()
+    assert network(torch.zeros(2, 1, 16, 50)).shape == (2, 3)
+    with pytest.raises(InvalidArgument, match="bands must be at least 8"):
+        named("audio-cnn", (1, 4, 20), 3)()

@@ -31,9 +31,12 @@ def command(
     data: given.Data = None,
     data_root: given.DataRoot = None,
     download: given.Download = None,
+    text: given.Text = None,
+    label: given.Label = None,
     rows: given.RowCount = None,
     network: given.NetworkName = None,
     method: given.MethodName = None,
+    base: given.Base = None,
     ratio: given.Ratio = None,
     alpha: given.Alpha = None,
     members: given.Members = None,
@@ -60,6 +63,8 @@ def command(
         mixupmp fit --out runs/first
         mixupmp fit --data fashion-mnist --rows 5000 --epochs 100 --ratio 1
         mixupmp fit --data my-images/ --network resnet18 --method deep-ensemble
+        mixupmp fit --data texts.csv --text sentence
+        mixupmp fit --data fashion-mnist --method martingale-posterior --base cutmix
         mixupmp fit --config recipe.toml --seed 1
         mixupmp fit --resume runs/first
     """
@@ -105,7 +110,7 @@ def choice_for(settings: Settings, plan: Plan) -> Choice:
         known = settings.calibrator
         return Choice(plan, None, None if known is None else calibrator_from_dict(known))
     engine: Engine = "auto" if settings.engine == "ray" else settings.engine
-    if plan.method.name not in ("mixup-mp", "shared-mixup-mp"):
+    if plan.method.name not in ("mixup-mp", "shared-mixup-mp", "martingale-posterior"):
         return calibrated(plan, engine) if settings.calibrate else Choice(plan)
     predictive = plan.method.predictive
     return choose(

@@ -11,6 +11,7 @@ import typer
 
 from mixupmp.cli import options
 from mixupmp.cli.options import HOW, WHAT, WHERE, option
+from mixupmp.core.base_measures import BASE_MEASURES
 from mixupmp.data import DATASETS
 from mixupmp.networks import NETWORKS
 
@@ -23,8 +24,8 @@ class Setting:
 
 
 _DATA = (
-    f"A name ({', '.join(DATASETS)}), or the path of a folder of images by class, or of a .npz, .csv, .tsv or .parquet "
-    "file."
+    f"A name ({', '.join(DATASETS)}), or the path of a folder of images or .wav files by class, or of a .npz, .csv, "
+    ".tsv or .parquet file; with --text, of a .csv, .tsv or .jsonl file of sentences."
 )
 _RATIO = "r: how much Mixup data for each row seen, from 0 (the deep ensemble) to inf (the Mixup ensemble)."
 _CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; flags go over it."
@@ -40,12 +41,23 @@ DataRoot = Annotated[options.DataRoot, Setting("data.root")]
 Download = Annotated[
     bool | None, option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download"), Setting("data.download")
 ]
+Text = Annotated[
+    str | None, option(WHAT, "The column of sentences in a file of text.", metavar="COLUMN"), Setting("data.text")
+]
+Label = Annotated[
+    str | None, option(WHAT, "The label's column.", "the last", "--label", metavar="COLUMN"), Setting("data.label")
+]
 RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Setting("data.rows")]
 NetworkName = Annotated[
     str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Setting("network.name")
 ]
 MethodName = Annotated[
     str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Setting("method.name")
+]
+Base = Annotated[
+    str | None,
+    option(WHAT, f"What new rows look like, with --method martingale-posterior: {', '.join(BASE_MEASURES)}.", "mixup"),
+    Setting("method.base"),
 ]
 Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Setting("method.ratio")]
 Alpha = Annotated[float | None, option(WHAT, _ALPHA, "chosen"), Setting("method.alpha")]

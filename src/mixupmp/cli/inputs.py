@@ -1,4 +1,4 @@
-"""Rows to predict from a file: an array, a table of features, an image."""
+"""Rows to predict from a file: an array, a table of features, an image, sentences, a sound."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
+from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs, load_arrays
 from mixupmp.data.files import reading
 from mixupmp.data.images import ENDINGS, WrongSize, read_image
+from mixupmp.data.sound_files import encoded_wave
+
+TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav or an image"
 
 
 def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
     """The rows in a file, in the shape that the task takes."""
     if not path.is_file():
-        raise DataNotFound(f"{path} does not exist, or is not a file: --input takes .npy, .npz, .csv or an image.")
+        raise DataNotFound(f"{path} does not exist, or is not a file: --input takes {TAKEN}.")
     kind = path.suffix.lower()
+    if kind == ".wav":
+        return encoded_wave(path, task)
+    if kind == ".txt":
+        return _sentences(path, task)
     if kind in ENDINGS:
         return _image(path, task, resize)
     readers = {".npy": _npy, ".npz": _npz, ".csv": _csv}
     if kind not in readers:
-        raise BadData(f"{path} is of an unknown kind: --input takes {', '.join(readers)} or an image.")
+        raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     inputs = as_inputs(readers[kind](path), str(path), task.input_shape)
     expected = ", ".join(map(str, task.input_shape))
     if tuple(inputs.shape[1:]) != task.input_shape:
@@ -69,6 +77,17 @@ def _csv(path: Path) -> NDArray[Any]:
         if len(lines) <= heading:
             raise BadData(f"{path} is empty: there is no row to predict.")
         return np.loadtxt(lines[heading:], delimiter=",", ndmin=2)
+
+
+def _sentences(path: Path, task: Task) -> Tensor:
+    """A sentence on each line that is not empty."""
+    if not isinstance(task.encoder, Vocabulary):
+        raise BadData(f"{path} is text; the run takes rows of shape {task.input_shape}.")
+    with reading(path, "UTF-8 text"):
+        lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise BadData(f"{path} is empty: there is no sentence to predict.")
+    return task.encoder(lines)
 
 
 def _numeric(line: str) -> bool:

@@ -26,7 +26,7 @@ from mixupmp.store.load import load
 from mixupmp.train.settings import load_data
 
 SHOWN = 10  # rows on the terminal
-_INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."
+_INPUT = "An array (.npy, .npz), a table of features (.csv), an image, a sound (.wav) or sentences (.txt)."
 _OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
 
 

@@ -13,7 +13,9 @@ from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import Json, option
 from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import evaluated
+from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.spec import decode
 from mixupmp.decide.held_out import CRITERIA
 from mixupmp.decide.search import ALPHAS, RATIOS, Search
 from mixupmp.decide.select import Selection, select
@@ -25,6 +27,8 @@ _COMMAS = ", separated by commas"
 _RATIOS = f"What to try{_COMMAS}; 0 and inf always are."
 Ratios = Annotated[str | None, option(_HOW, _RATIOS, ", ".join(f"{r:g}" for r in RATIOS))]
 Alphas = Annotated[str | None, option(_HOW, f"What to try{_COMMAS}.", ", ".join(f"{a:g}" for a in ALPHAS))]
+_BASES = f"Base measures to try beside Mixup{_COMMAS}: {', '.join(BASE_MEASURES)}."
+Bases = Annotated[str | None, option(_HOW, _BASES)]
 Validation = Annotated[float, option(_HOW, "The share of the rows to judge on.")]
 Folds = Annotated[int | None, option(_HOW, "Judge on so many folds instead.")]
 Criterion = Annotated[str, option(_HOW, f"{', '.join(CRITERIA[:3])}.")]
@@ -36,12 +40,15 @@ def command(
     data: given.Data = None,
     data_root: given.DataRoot = None,
     download: given.Download = None,
+    text: given.Text = None,
+    label: given.Label = None,
     rows: given.RowCount = None,
     network: given.NetworkName = None,
     method: given.MethodName = None,
     members: given.Members = None,
     ratios: Ratios = None,
     alphas: Alphas = None,
+    bases: Bases = None,
     validation: Validation = 0.2,
     folds: Folds = None,
     criterion: Criterion = "nll",
@@ -64,6 +71,7 @@ def command(
     [bold]Examples[/bold]
 
         mixupmp select --data digits --epochs 60
+        mixupmp select --data fashion-mnist --rows 5000 --bases warped-mixup,cutmix
         mixupmp select --data table.csv --folds 5 --alphas 1 --out runs/chosen
     """
     document = read_toml(config) if config is not None else {}
@@ -74,6 +82,7 @@ def command(
         validation if folds is None else folds,
         criterion,  # type: ignore[arg-type]  # checked there
         not full,
+        bases=tuple(decode(name.strip(), BaseMeasure) for name in bases.split(",")) if bases else (),  # type: ignore[type-abstract]
     )
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
 from mixupmp.core.fast.stacked import StackedForward, can_stack
 from mixupmp.core.fields import Fields, NetworkInputs, materialized
@@ -33,6 +34,7 @@ class Task:
     standardize: Standardize | Fields
     input_shape: tuple[int, ...]  # without the rows
     classes: tuple[str, ...] = ()  # empty: numbers serve as names
+    encoder: Encoder | None = field(default=None, metadata={"later": True})  # from sentences or sounds to raw inputs
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ class Posterior(ABC):
         Parameters
         ----------
         inputs
-            Raw inputs, (rows, *task.input_shape); a dict or tuple of tensors where the network takes several.
+            Raw inputs, (rows, *task.input_shape); a dict or tuple of several tensors; or sentences or waves in a list.
         batch_size
             Rows in a block.
         pad
@@ -238,6 +240,8 @@ class Posterior(ABC):
             raise InvalidArgument("inputs", f"tokens from {scaled.min():g} to {scaled.max():g}", must) from error
 
     def _checked(self, given: NetworkInputs) -> Tensor:
+        if self.task.encoder is not None and isinstance(given, list | tuple):
+            given = self.task.encoder(given)
         inputs = self.task.standardize.pack(given)
         expected = self.task.input_shape
         if tuple(inputs.shape[1:]) != expected:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, check
 
 if TYPE_CHECKING:
@@ -237,13 +238,23 @@ def _moments(column: Tensor) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named dataset: training and test rows as published, names of the classes, scaling of the inputs."""
+    """A named dataset: training and test rows as published, names of the classes, scaling of the inputs.
+
+    Parameters
+    ----------
+    encoder
+        How sentences or sounds became rows.
+    outside
+        Test inputs that are of none of the classes, where the dataset has such.
+    """
 
     name: str
     train: Rows
     test: Rows
     classes: tuple[str, ...]
     standardize: Standardize | Fields = field(default_factory=Standardize)
+    encoder: Encoder | None = None
+    outside: Tensor | None = None
 
     def with_train(self, train: Rows) -> Dataset:
         """The same dataset with other training rows, such as a subset."""

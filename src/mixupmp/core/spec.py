@@ -23,6 +23,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
+from mixupmp.core.encoders import Encoder, Spectrogram, Vocabulary
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
@@ -55,6 +56,7 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),
+    Encoder: (Vocabulary, Spectrogram),
 }
 REGISTRY: dict[str, Any] = {
     member.__name__: member  # type: ignore[attr-defined]
@@ -86,7 +88,11 @@ def encode(value: object, depth: int = 0) -> Json:
     if depth > DEEPEST:
         return type(value).__qualname__
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": _tag(type(value)), **_items({f.name: getattr(value, f.name) for f in fields(value)}, depth)}
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+        # What was added later is left out where it is not used, so that older documents stay the same.
+        later = [f.name for f in fields(value) if "later" in f.metadata and parts[f.name] == f.default]
+        kept = {name: part for name, part in parts.items() if name not in later}
+        return {"type": _tag(type(value)), **_items(kept, depth)}
     if isinstance(value, Mapping):
         return _items(value, depth)
     if isinstance(value, list | tuple):

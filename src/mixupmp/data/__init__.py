@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mixupmp.core.errors import BadData, DataNotFound, check
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
-from mixupmp.data import arrays, cifar, idx, table_files
+from mixupmp.data import arrays, cifar, idx, sound_files, table_files, text_files
 from mixupmp.data.catalog import DATASETS, DatasetEntry, load
 from mixupmp.data.corrupted import corrupted, find_corrupted, read_corrupted, write_corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
@@ -40,19 +40,22 @@ def load_path(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
+    text: str | None = None,
     size: int | tuple[int, int] | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
     """A dataset from a file or folder of your own.
 
-    An `.npz` of arrays; a `.csv`, `.tsv` or `.parquet` table; a folder of IDX files, of CIFAR's pickles, or of images
-    with one folder for each class.
+    An `.npz` of arrays; a `.csv`, `.tsv` or `.parquet` table; sentences in a column of a `.csv`, `.tsv` or `.jsonl`; a
+    folder of IDX files, of CIFAR's pickles, or of images or WAV files with one folder for each class.
 
     Parameters
     ----------
     label
         The label column of a table; by default the last.
+    text
+        The column of a file that holds sentences.
     size
         The side, or (height, width), to which images of a folder are resized.
     test_fraction
@@ -64,6 +67,11 @@ def load_path(
     check(0 < test_fraction < 1, "test_fraction", test_fraction, "between 0 and 1, both excluded")
     if not path.exists():
         raise DataNotFound(f"{path.absolute()} does not exist. Pass a file, a folder, or one of {', '.join(DATASETS)}.")
+    if text is not None:
+        known = path.name.lower().endswith(text_files.ENDINGS) and path.is_file()
+        must = f"left out, for it names the column of sentences of {', '.join(text_files.ENDINGS)}"
+        check(known, "text", text, must, f"{path} is no such file.")
+        return text_files.read_text(path, text, label, test_fraction, seed)
     is_table = path.name.lower().endswith(table_files.ENDINGS) and path.is_file()
     check(label is None or is_table, "label", label, "left out, for it names a table's column", f"{path} is no table.")
     check(size is None or path.is_dir(), "size", size, "left out, for it resizes images", f"{path} is no folder.")
@@ -84,4 +92,7 @@ def _load_folder(folder: Path, size: int | tuple[int, int] | None, test_fraction
         return cifar.read_cifar10(folder)
     if all((folder / name).is_file() for name in cifar.CIFAR100.files):
         return cifar.read_cifar100(folder)
+    if next(folder.rglob(f"*{sound_files.ENDING}"), None) is not None:
+        check(size is None, "size", size, "left out, for it resizes images", f"{folder} holds sounds.")
+        return sound_files.read_wav_folder(folder, test_fraction, seed)
     return read_image_folder(folder, size, test_fraction, seed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.rows import Dataset
-from mixupmp.data import cifar, idx
+from mixupmp.data import cifar, idx, sound_files, text_files
 from mixupmp.data.clusters import clusters
 from mixupmp.data.digits import digits
 from mixupmp.data.files import Published
@@ -47,6 +47,10 @@ _LISTED = (
     DatasetEntry("fashion-mnist", idx.fashion_mnist, idx.FASHION_MNIST, ("fmnist", "fashionmnist", "fashion_mnist")),
     DatasetEntry("cifar10", cifar.cifar10, cifar.CIFAR10, ("cifar-10",)),
     DatasetEntry("cifar100", cifar.cifar100, cifar.CIFAR100, ("cifar-100",)),
+    DatasetEntry("notmnist", idx.notmnist, idx.NOTMNIST),
+    DatasetEntry("clinc150", text_files.clinc150, text_files.CLINC150),
+    DatasetEntry("fsdd", sound_files.fsdd, sound_files.FSDD),
+    DatasetEntry("fsdd-speakers", sound_files.fsdd_speakers, sound_files.FSDD),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _LISTED}
 """Every dataset by its name; those that need no files come first."""
@@ -66,7 +70,8 @@ def load(
     download
         Fetch files that are not there from their publisher, with checksums.
     seed
-        Chooses the split of digits and the rows of clusters; the others come with their publisher's split.
+        Chooses the split of digits and notMNIST, the rows of clusters, and the speakers of fsdd-speakers; the others
+        come with their publisher's split.
     """
     known = name.lower()
     for entry in DATASETS.values():

@@ -13,6 +13,7 @@ from mixupmp.core.errors import BadData, DataNotFound, MixupMPError
 from mixupmp.data.download import Remote, fetch, unpack
 
 ROOT_VARIABLE = "MIXUPMP_DATA"
+_BY_ITSELF = "pass download=True (on the command line --download), or "
 MIB = 1 << 20
 
 
@@ -24,7 +25,7 @@ class Published:
     page: str  # the publisher's own page, for those who download by hand
     folders: tuple[str, ...]  # under a data root, in order; a download goes to the first
     files: tuple[str, ...]  # all of them are needed; each may also end in .gz
-    remotes: tuple[Remote, ...]
+    remotes: tuple[Remote, ...]  # empty: it cannot be downloaded by itself
     elsewhere: tuple[Path, ...] = ()  # absolute folders, such as an operating system's package
 
 
@@ -47,7 +48,7 @@ def locate(published: Published, root: str | os.PathLike[str] | None = None, dow
     for folder in folders:
         if all(file_in(folder, name) for name in published.files):
             return folder
-    if download:
+    if download and published.remotes:
         return _download(published, searched[0])
     raise DataNotFound(_not_found(published, folders, searched[0]))
 
@@ -76,7 +77,7 @@ def _not_found(published: Published, folders: list[Path], root: Path) -> str:
     return "\n".join(
         [
             *lines,
-            f"To get it: pass download=True (on the command line --download), or fetch it from {published.page}",
+            f"To get it: {_BY_ITSELF if published.remotes else ''}fetch it from {published.page}",
             f"and put its file{plural} {', '.join(published.files)} into {root / published.folders[0]}",
             f"(the data root is --data-root, then ${ROOT_VARIABLE}, then the cache folder).",
         ]

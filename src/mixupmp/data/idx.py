@@ -1,4 +1,4 @@
-"""MNIST's IDX format, plain or gzipped: MNIST and Fashion-MNIST."""
+"""MNIST's IDX format, plain or gzipped: MNIST, Fashion-MNIST and notMNIST."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import encode
+from mixupmp.data.arrays import dataset_of, encode
 from mixupmp.data.download import Remote
 from mixupmp.data.files import Published, file_in, locate, read_gzip, reading
 
@@ -63,6 +63,15 @@ FASHION_MNIST = Published(
         ),
     ),
     elsewhere=(Path("/usr/share/datasets/fashion-mnist"),),
+)
+
+
+NOTMNIST = Published(
+    title="notMNIST",
+    page="http://yaroslavvb.blogspot.com/2011/09/notmnist-dataset.html (10,000 of its images in MNIST's format)",
+    folders=("notMNIST/raw", "notMNIST", "notmnist"),
+    files=FILES[2:],
+    remotes=(),
 )
 
 
@@ -121,3 +130,14 @@ def mnist(root: str | os.PathLike[str] | None = None, download: bool = False, se
 def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
     """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 images of clothes (Xiao et al., 2017)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)
+
+
+def notmnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """notMNIST: 10,000 gray 28 x 28 letters A to J of many typefaces (Bulatov, 2011).
+
+    They come without a split: a stratified half is for training, the other for testing.
+    """
+    images, labels = _rows(locate(NOTMNIST, root), *FILES[2:])
+    inputs = torch.from_numpy(images.copy()).unsqueeze(1)
+    letters = np.array(list("ABCDEFGHIJ"))[labels % 10]
+    return dataset_of("notmnist", "notMNIST", inputs, letters, 0.5, seed)

@@ -116,26 +116,28 @@ def read_image_folder(
     train = folder / "train"
     test = next((folder / name for name in ("test", "val", "valid") if (folder / name).is_dir()), None)
     if not train.is_dir() or test is None:
-        files, labels = _listed(folder)
+        files, labels = files_by_class(folder, ENDINGS, "images")
         images = _read(files, *_common_form(files, size))
         return dataset_of(folder.name, str(folder), images, np.array(labels), test_fraction, seed)
-    (train_files, train_names), (test_files, test_names) = _listed(train), _listed(test)
+    (train_files, train_names), (test_files, test_names) = (
+        files_by_class(part, ENDINGS, "images") for part in (train, test)
+    )
     form = _common_form(train_files + test_files, size)
     (train_y, test_y), classes = encode(str(folder), np.array(train_names), np.array(test_names))
     rows = Rows(_read(train_files, *form), train_y), Rows(_read(test_files, *form), test_y)
     return Dataset(folder.name, *rows, classes, Standardize.of(rows[0].inputs)).checked()
 
 
-def _listed(folder: Path) -> tuple[list[Path], list[str]]:
-    """Every image under a folder's class folders, with its class; in an order that no file system changes."""
+def files_by_class(folder: Path, endings: frozenset[str], kind: str) -> tuple[list[Path], list[str]]:
+    """Every file under a folder's class folders, with its class; in an order that no file system changes."""
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
-        raise BadData(f"{folder} has no folders of images: it needs one folder for each class.")
+        raise BadData(f"{folder} has no folders of {kind}: it needs one folder for each class.")
     files, labels = [], []
     for place in classes:
-        found = sorted(p for p in place.rglob("*") if p.suffix.lower() in ENDINGS and not p.name.startswith("."))
+        found = sorted(p for p in place.rglob("*") if p.suffix.lower() in endings and not p.name.startswith("."))
         if not found:
-            raise BadData(f"{place} holds no images ({', '.join(sorted(ENDINGS))}): fill or remove this class.")
+            raise BadData(f"{place} holds no {kind} ({', '.join(sorted(endings))}): fill or remove this class.")
         files += found
         labels += [place.name] * len(found)
     return files, labels

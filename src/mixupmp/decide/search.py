@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
-from mixupmp.core.base_measures import Mixup
+from mixupmp.core.base_measures import BaseMeasure, Mixup
 from mixupmp.core.errors import check, whole
 from mixupmp.core.plan import Plan
+from mixupmp.core.spec import encode, shown
 from mixupmp.decide.held_out import CRITERIA
 
 RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, inf)
@@ -23,6 +24,9 @@ class Search:
     ----------
     ratios, alphas : tuple of float
         r = 0 and r = infinity are always added.
+    bases : tuple of BaseMeasure
+        Other base measures, each tried as it is with every ratio above 0, beside the plan's own (Mixup, unless it has
+        another one) with every alpha.
     pairs : tuple of (float, float or None) or None
         These pairs of r and alpha (None at r = 0) and no others, in place of every ratio with every alpha.
     epochs : tuple of int or None
@@ -56,6 +60,7 @@ class Search:
     pairs: tuple[tuple[float, float | None], ...] | None = None
     patience: int | None = None
     parts: int = 1
+    bases: tuple[BaseMeasure, ...] = ()
 
     def __post_init__(self) -> None:
         check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
@@ -64,6 +69,8 @@ class Search:
         must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
         check(folds or 0 < self.validation < 1, "validation", self.validation, must)
         check(whole(self.parts), "parts", self.parts, "a whole number, at least 1")
+        known = all(hasattr(base, "sample") and not isinstance(base, type) for base in self.bases)
+        check(known, "bases", self.bases, "base measures, with sample(seen, count, generator)")
         check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
         check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
         counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))
@@ -75,34 +82,41 @@ class Search:
             check(known, "pairs", self.pairs, "pairs of a ratio in [0, infinity] and a positive alpha")
 
     def candidates(self) -> list[Candidate]:
-        """The pairs; or r = 0 once (it has no alpha), then r = infinity and the others with every alpha."""
+        """The pairs; or r = 0 once (it has no alpha), then r = infinity and the others with every alpha and base."""
         if self.pairs is not None:
             return [Candidate(r, a if r else None) for r, a in self.pairs]
-        ratios = sorted({float(r) for r in self.ratios} - {0.0, inf})
-        return [Candidate(0.0)] + [Candidate(r, a) for r in (inf, *ratios) for a in self.alphas]
+        ratios = (inf, *sorted({float(r) for r in self.ratios} - {0.0, inf}))
+        others = [Candidate(r, getattr(base, "alpha", None), base=base) for r in ratios for base in self.bases]
+        return [Candidate(0.0)] + [Candidate(r, a) for r in ratios for a in self.alphas] + others
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A ratio with its alpha (none at r = 0), and a training length (None: the recipe's)."""
+    """A ratio with its alpha (none at r = 0), a training length (None: the recipe's), and a base measure of its own."""
 
     ratio: float
     alpha: float | None = None
     epochs: int | None = None
+    base: BaseMeasure | None = None
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan with this ratio, Mixup with this alpha as base measure, and this training length."""
-        base = None if self.alpha is None or self.ratio == 0 else Mixup(self.alpha)
+        """The plan with this ratio, this base measure or its own with this alpha, and this training length."""
+        base = self.base
+        if base is None and self.alpha is not None and self.ratio > 0:
+            base = plan.method.predictive.base or Mixup()
+            base = replace(base, alpha=self.alpha) if hasattr(base, "alpha") else base  # type: ignore[type-var]
         predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
         return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"ratio": finite_or_text(self.ratio), "alpha": self.alpha, "epochs": self.epochs}
+        base = {} if self.base is None else {"base": encode(self.base)}
+        return {"ratio": finite_or_text(self.ratio), "alpha": self.alpha, "epochs": self.epochs, **base}
 
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
+        alpha = alpha if self.base is None else f", {shown(encode(self.base))}"
         return f"r={self.ratio:g}{alpha}" + ("" if self.epochs is None else f", {self.epochs} epochs")
 
 

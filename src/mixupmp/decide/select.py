@@ -29,6 +29,7 @@ from torch import Tensor
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
+from mixupmp.core.spec import encode, shown
 from mixupmp.core.streams import DatasetRows, has_labels
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.calibrators import Temperature
@@ -89,7 +90,9 @@ class Selection:
     def cells(result: CandidateResult) -> tuple[str, ...]:
         """r, alpha, epochs, members, score and difference to r = 0, as text."""
         candidate = result.candidate
-        optional = ("" if value is None else f"{value:g}" for value in (candidate.alpha, candidate.epochs))
+        optional = ["" if value is None else f"{value:g}" for value in (candidate.alpha, candidate.epochs)]
+        if candidate.base is not None:
+            optional[0] = shown(encode(candidate.base))
         against = "" if candidate.ratio == 0 else f"{result.difference:+.4f} ± {result.standard_error:.4f}"
         return (f"{candidate.ratio:g}", *optional, str(result.members), f"{result.score:.4f}", against)
 
@@ -127,7 +130,7 @@ def select(
     address: str | None = None,
     held_out: Rows | None = None,
 ) -> Selection:
-    """Choose r, alpha and the training length for this plan; its own ratio and base measure are ignored.
+    """Choose r, alpha and the training length for this plan; its own ratio and alpha are ignored.
 
     Fit `selection.chosen.applied(plan)` to all rows afterwards, and apply `selection.calibrator` to its averaged
     probabilities. The plan's seed determines the split and every member. `callback` receives a line of text per

@@ -1,17 +1,20 @@
 """The paper's networks, each with an optional dropout rate; `catalog` has them by name."""
 
 from mixupmp.core.plan import NetworkFactory
+from mixupmp.networks.audio import AudioCNN
 from mixupmp.networks.catalog import NETWORKS, NetworkEntry, named
 from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
 from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import BasicBlock, ResNet18, WideBlock, WideResNet
 from mixupmp.networks.tabular import PiecewiseLinear, TabularMLP, quantile_edges
+from mixupmp.networks.text import TextCNN
 
 __all__ = [
     "CNN",
     "MLP",
     "NETWORKS",
+    "AudioCNN",
     "BasicBlock",
     "Network",
     "NetworkEntry",
@@ -19,6 +22,7 @@ __all__ = [
     "PiecewiseLinear",
     "ResNet18",
     "TabularMLP",
+    "TextCNN",
     "WideBlock",
     "WideResNet",
     "named",

@@ -17,11 +17,15 @@ from typing import Any
 from torch import nn
 
 from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.networks.audio import AudioCNN
 from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
 from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import ResNet18, WideResNet
 from mixupmp.networks.tabular import TabularMLP, normal_edges
+from mixupmp.networks.text import TextCNN
+
+WORDS = 20_000  # token numbers of a text network, where the vocabulary is not known
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ _LISTED = (
     NetworkEntry("tabular", TabularMLP, lambda shape: {"edges": normal_edges(math.prod(shape))}, images=False),
     NetworkEntry("cnn", CNN, lambda shape: {"channels": shape[0], "size": (shape[1], shape[2])}),
     NetworkEntry("resnet18", ResNet18, lambda shape: {"channels": shape[0]}),
+    NetworkEntry("audio-cnn", AudioCNN, lambda shape: {"channels": shape[0], "bands": shape[1]}),
+    NetworkEntry("text-cnn", TextCNN, lambda shape: {"words": WORDS}, images=False),
     NetworkEntry("wrn-<depth>-<widen>", WideResNet, lambda shape: {"channels": shape[0]}),
 )
 NETWORKS: dict[str, NetworkEntry] = {entry.name: entry for entry in _LISTED}

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mixupmp.core import spec
+from mixupmp.core.encoders import Encoder, Vocabulary
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
@@ -83,6 +84,19 @@ def factory_for(
         return Sized(network, shape, outputs)
     factory: NetworkFactory = network
     return factory
+
+
+def for_encoder(network: NetworkChoice, encoder: Encoder | None) -> NetworkChoice:
+    """The default network for text or sound, and the size of a vocabulary for one of text."""
+    if encoder is None:
+        return network
+    name = {"name": "text-cnn" if isinstance(encoder, Vocabulary) else "audio-cnn"}
+    settings = {"name": network} if isinstance(network, str) else network
+    if settings is None or (isinstance(settings, Mapping) and not settings.keys() & {"name", "type"}):
+        settings = {**name, **(settings or {})}
+    if isinstance(encoder, Vocabulary) and isinstance(settings, Mapping) and settings.get("name") == "text-cnn":
+        return {"words": encoder.size, **settings}
+    return settings if isinstance(settings, Mapping) else network
 
 
 def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs: int, dropout: float = 0.0) -> Network:

@@ -20,6 +20,7 @@ from math import ceil, log2
 import torch
 from torch import nn
 
+from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.foreign import Json
 from mixupmp.core.heads import Heads, frozen_before
@@ -32,19 +33,21 @@ from mixupmp.core.rows import Dataset, Rows, evenly_spaced, split
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.streams import DatasetRows, IterableRows, has_labels
-from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for
+from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for, for_encoder
 from mixupmp.networks.tabular import quantile_edges
 
 SHARED = Recipe(optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, schedule="constant")
 TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_decay=0.3)
 IMAGES = Recipe(batch_size=128, pseudo_batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
+TEXT = Recipe(batch_size=128, optimizer="adamw", learning_rate=5e-3, weight_decay=1e-2)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=1e-4, weight_decay=1e-2)
 HEADS = Recipe(batch_size=128, optimizer="adamw", learning_rate=3e-3, weight_decay=1e-2)  # results/post-hoc/README.md
-TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, FINE_TUNE_STEPS, HEADS_STEPS = 150, 300, 200, 300, 480
+TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, TEXT_STEPS = 150, 300, 200, 1000
+FINE_TUNE_STEPS, HEADS_STEPS = 300, 480
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
-MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 3
+MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
 MOST_QUANTILE_ROWS = 10_000  # of streamed rows, for the bins of a table's columns
 
 
@@ -61,7 +64,7 @@ def plan_for(
 ) -> Plan:
     """A plan for classifying a dataset; see `make_plan`."""
     shape = tuple(dataset.train.inputs.shape[1:])
-    task = Task(Categorical(len(dataset.classes)), dataset.standardize, shape, dataset.classes)
+    task = Task(Categorical(len(dataset.classes)), dataset.standardize, shape, dataset.classes, dataset.encoder)
     return make_plan(
         dataset.train, task, method, network, recipe, seed=seed, validation=validation, initial=initial, device=device
     )
@@ -96,7 +99,8 @@ def make_plan(
         A posterior whose members are the start.
     """
     images, shared = len(task.input_shape) > 1, isinstance(method.sampler, SharedEnsemble)
-    network = with_edges(network, train, task, shared)
+    text = isinstance(task.encoder, Vocabulary)
+    network = with_edges(for_encoder(network, task.encoder), train, task, shared and not text)
     heads = isinstance(method.sampler, Heads)
     if isinstance(method.sampler, Heads):
         if not isinstance(network, nn.Module):
@@ -104,14 +108,12 @@ def make_plan(
         fine_tune = not method.sampler.layer  # while it is open where the body ends, the network is as it was trained
         network = network if fine_tune else frozen_before(method.sampler.cut, network)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
-    if isinstance(recipe, Recipe):
-        found = recipe
-    else:
-        found = recipe_for(len(train), images, fine_tune, recipe, shared=shared, heads=heads)
+    if not isinstance(recipe, Recipe):
+        recipe = recipe_for(len(train), images, fine_tune, recipe, shared=shared, heads=heads, text=text)
     if method.validation_fraction and validation is None and has_labels(train):
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
-    plan = Plan(method, factory, train, task, found, seed, validation, initial_weights(initial), device)
+    plan = Plan(method, factory, train, task, recipe, seed, validation, initial_weights(initial), device)
     check_outputs(plan.template, task.standardize(torch.zeros(2, *task.input_shape)), task.likelihood.outputs)
     return plan
 
@@ -164,6 +166,7 @@ def recipe_for(
     *,
     shared: bool = False,
     heads: bool = False,
+    text: bool = False,
 ) -> Recipe:
     """The default recipe for so many rows, with the given fields in place of its own."""
     recipe, steps, fewest = TABLE, TABLE_STEPS, FEWEST_EPOCHS
@@ -171,6 +174,8 @@ def recipe_for(
         recipe, steps = IMAGES, max(IMAGE_STEPS, round(IMAGE_STEPS * (rows / IMAGE_ROWS) ** (1 / 3)))
     if shared and not images:  # larger batches for more rows: from 64 up to 1,024 for 100,000
         recipe, steps = replace(SHARED, batch_size=min(1024, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
+    if text:
+        recipe, steps, fewest = TEXT, TEXT_STEPS, FEWEST_TEXT_EPOCHS
     if fine_tune:
         recipe, steps, fewest = FINE_TUNE, FINE_TUNE_STEPS, FEWEST_FINE_TUNE_EPOCHS
     if heads:
@@ -190,7 +195,8 @@ def under_trained(plan: Plan, posterior: Posterior) -> str | None:
         return None
     images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
     rows, size = len(plan.train), plan.recipe.batch_size
-    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared)
+    text = isinstance(plan.task.encoder, Vocabulary)
+    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared, text=text)
     accuracy = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
     if plan.recipe.epochs >= default.epochs / 2 or accuracy > WELL_TRAINED:
         return None

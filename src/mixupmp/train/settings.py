@@ -28,15 +28,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mixupmp import data
+from mixupmp.core.base_measures import SentenceSplice
+from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
-from mixupmp.core.methods import Method, arguments_of, mixup_mp
+from mixupmp.core.methods import Method, arguments_of, martingale_posterior, mixup_mp
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Dataset, split
 from mixupmp.core.spec import decode, encode, register
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.store.load import load
-from mixupmp.train.plans import mixup_mp_for, plan_for
+from mixupmp.train.plans import MEMBERS, mixup_mp_for, plan_for
 from mixupmp.train.run import CheckpointInterval, Engine
 
 
@@ -51,6 +53,7 @@ class DataSettings:
     validation: float = 0.0  # share of them that is evaluated after each epoch, and not trained on
     seed: int = 0  # of the choice of rows and splits; not the fit's, so that fits of several seeds share a test set
     label: str | None = None  # a table's label column
+    text: str | None = None  # the column of sentences in a CSV, TSV or JSON Lines file
     size: int | None = None  # images of a folder are resized to this side
     test_fraction: float = 0.2  # where the data has no test set of its own
 
@@ -145,11 +148,12 @@ def load_data(settings: DataSettings) -> Dataset:
         return data.load_path(
             settings.name,
             label=settings.label,
+            text=settings.text,
             size=settings.size,
             test_fraction=settings.test_fraction,
             seed=settings.seed,
         )
-    for name, value in (("label", settings.label), ("size", settings.size)):
+    for name, value in (("label", settings.label), ("text", settings.text), ("size", settings.size)):
         check(value is None, f"data.{name}", value, f"left out for {settings.name}, which has its own")
     return data.load(settings.name, settings.root, settings.download, settings.seed)
 
@@ -174,7 +178,7 @@ def plan_from(settings: Settings, dataset: Dataset) -> Plan:
         dataset = dataset.with_train(train)
     return plan_for(
         dataset,
-        _method(settings, tuple(dataset.train.inputs.shape[1:])),
+        _method(settings, dataset),
         settings.network,
         settings.recipe,
         seed=settings.seed,
@@ -184,11 +188,14 @@ def plan_from(settings: Settings, dataset: Dataset) -> Plan:
     )
 
 
-def _method(settings: Settings, shape: tuple[int, ...]) -> Method:
-    """The method of the settings; MixupMP as it suits rows of this shape where none is named."""
-    method = settings.method
+def _method(settings: Settings, dataset: Dataset) -> Method:
+    """The method of the settings; where none is named, MixupMP as it suits these rows."""
+    method, shape = settings.method, tuple(dataset.train.inputs.shape[1:])
     if "method.type" in settings.given or "method.name" in settings.given or len(shape) != 1:
         return method
-    alpha = getattr(method.predictive.base, "alpha", 1.0)
+    predictive = method.predictive
+    alpha = getattr(predictive.base, "alpha", 1.0)
     members = method.sampler.networks if "method.members" in settings.given else None
-    return mixup_mp_for(shape, settings.network, method.predictive.ratio, alpha, members)
+    if isinstance(dataset.encoder, Vocabulary):  # token numbers cannot be blended, sentences can be spliced
+        return martingale_posterior(predictive.ratio, SentenceSplice(alpha), members or MEMBERS, predictive.kernel)
+    return mixup_mp_for(shape, settings.network, predictive.ratio, alpha, members)

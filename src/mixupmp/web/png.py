@@ -9,10 +9,28 @@ import zlib
 import torch
 from torch import Tensor
 
+WAVE = (48, 96)  # pixels of a drawn wave
+
 
 def is_picture(inputs: Tensor) -> bool:
     """Whether an input can be shown: one or three channels of pixels."""
     return inputs.ndim == 3 and inputs.shape[0] in (1, 3)
+
+
+def is_wave(inputs: Tensor) -> bool:
+    """Whether an input is a wave: one or two channels of many samples."""
+    return inputs.ndim == 2 and inputs.shape[0] in (1, 2) and inputs.shape[1] >= WAVE[1]
+
+
+def wave_picture(wave: Tensor) -> Tensor:
+    """A wave drawn as from its least to its greatest value in each column of a gray picture."""
+    height, width = WAVE
+    values = wave.float().mean(0)
+    values = (values / values.abs().max().clamp(min=1e-9) + 1) / 2 * (height - 1)
+    parts = values[: len(values) // width * width].view(width, -1)
+    low, high = parts.amin(1).round(), parts.amax(1).round()
+    place = torch.arange(height - 1, -1, -1).unsqueeze(1)
+    return torch.where((place >= low) & (place <= high), 40, 255).to(torch.uint8).unsqueeze(0)
 
 
 def png(image: Tensor) -> bytes:

@@ -13,7 +13,7 @@ from mixupmp import Recipe, deep_ensemble, mc_dropout, mixup_ensemble, mixup_mp,
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.methods import Method
 from mixupmp.store.record import read_record
-from mixupmp.web.png import png
+from mixupmp.web.png import is_wave, png, wave_picture
 from mixupmp.web.report import EvaluatedRun, Evaluation, ShiftPoint, render_report, write_report
 from mixupmp.web.report.recipe_text import snippet
 
@@ -198,3 +198,14 @@ def test_runs_of_several_seeds_are_summed_up() -> None:
 )  # fmt: skip
 def test_a_method_has_its_own_color(method: Method, members: int, color: str) -> None:
     assert made_up_run(method, members=members).color == color
+
+
+def test_a_wave_is_drawn_between_its_least_and_greatest_values() -> None:
+    silent = torch.zeros(1, 960)
+    loud = torch.where(torch.arange(960) < 480, torch.tensor([1.0, -1.0]).repeat(480), 0.0).view(1, -1)
+    assert is_wave(loud)
+    assert not is_wave(torch.zeros(1, 8, 8))
+    ink = (wave_picture(loud)[0] < 255).float()
+    assert ink[:, :48].mean() == 1
+    assert 0 < ink[:, 48:].mean() < 0.05  # a line
+    assert (wave_picture(silent) < 255).any(1).all()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import wave
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from fastapi import HTTPException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy
+from mixupmp import Categorical, Standardize, Task
+from mixupmp.core.encoders import Spectrogram, Vocabulary
+from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy, from_wave, takes
 from mixupmp.web.serve.schemas import Limits
 
 from .models import image_posterior, images, table_posterior
@@ -44,6 +47,38 @@ def test_all_ways_in_give_the_same_rows() -> None:
     assert torch.equal(from_npy(npy(rows.permute(0, 2, 3, 1).numpy()), IMAGES, LIMITS), rows)
     single = str({"inputs": rows[0, 0].tolist()}).replace("'", '"').encode()
     assert torch.equal(from_json(single, IMAGES, LIMITS), rows[:1])
+
+
+TEXT = Task(Categorical(2), Standardize(), (4,), ("a", "b"), Vocabulary(("hello", "world"), 4))
+
+
+def test_sentences_are_rows_where_the_model_takes_them() -> None:
+    found = from_json(b'{"inputs": ["Hello, world", "bye"]}', TEXT, LIMITS)
+    assert found.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
+    assert (takes(TEXT), takes(TABLE)) == ("sentences", "numbers")
+    with pytest.raises(HTTPException, match="at most 10"):
+        from_json(str({"inputs": ["hello"] * 11}).replace("'", '"').encode(), TEXT, LIMITS)
+    with pytest.raises(HTTPException, match="no text"):
+        from_json(b'{"inputs": ["Hello"]}', TABLE, LIMITS)
+    with pytest.raises(HTTPException, match=r"no text|one length"):
+        from_json(b'{"inputs": ["Hello", 3]}', TEXT, LIMITS)
+
+
+def test_a_sound_is_a_row_where_the_model_takes_them() -> None:
+    body = io.BytesIO()
+    with wave.open(body, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(np.arange(3000, dtype="<i2").tobytes())
+    spectrogram = Spectrogram(8000, 0.25)
+    sound = Task(Categorical(2), Standardize(), (1, 64, 16), ("a", "b"), spectrogram)
+    wanted = spectrogram([torch.arange(2000) / 2**15])
+    assert torch.equal(from_wave(body.getvalue(), sound), wanted)
+    assert takes(sound) == "sounds"
+    for content, task, match in ((b"RIFF", sound, "WAV"), (body.getvalue(), TABLE, "the run takes rows of shape")):
+        with pytest.raises(HTTPException, match=match):
+            from_wave(content, task)
 
 
 def test_numbers_that_are_no_pixels_stay_as_they_are() -> None:

@@ -45,6 +45,11 @@ class Mixture:
             must = f"{len(measures)} numbers, zero or more, not all zero"
             check(known and sum(weights) > 0, "weights", self.weights, must)
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether all of them join sentences."""
+        return all(getattr(measure, "takes_tokens", False) for measure in self.measures)
+
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         weights = torch.tensor(self.weights or (1.0,) * len(self.measures), dtype=torch.float64)
         offset = torch.rand((), generator=generator, dtype=torch.float64)

@@ -19,6 +19,7 @@ from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_me
 NAMES = {
     "single-network": "Single network",
     "mixup": "Mixup",
+    "reg-mixup": "RegMixup",
     "mixup-mp-single": "MixupMP, one member",
     "laplace": "Laplace",
     "deep-ensemble": "Deep ensemble",
@@ -27,6 +28,7 @@ NAMES = {
     "dp-mp-perturbed": "DP-MP Perturbed",
     "dp-mp-uniform": "DP-MP Uniform",
     "mixup-mp": "MixupMP",
+    "martingale-posterior": "MP",
     "mixup-ensemble": "Mixup ensemble",
     "mc-dropout": "MC dropout",
     "mixup-mp-mc": "MixupMP-MC",
@@ -38,6 +40,8 @@ COLORS = {
     "single-network": "nn",
     "deep-ensemble": "de",
     "mixup-mp": "mp",
+    "martingale-posterior": "mp",
+    "reg-mixup": "mp",
     "mixup-mp-single": "mp",
     "mixup-ensemble": "me",
     "mixup": "me",
@@ -46,7 +50,7 @@ COLORS = {
     "mixup-mc": "mc",
     "ca-mixup-mc": "mc",
 }
-WITH_RATIO = ("mixup-mp", "mixup-mp-single", "mixup-mp-mc", "dp-mp-perturbed", "dp-mp-uniform")
+WITH_RATIO = ("mixup-mp", "martingale-posterior", "mixup-mp-single", "mixup-mp-mc", "dp-mp-perturbed", "dp-mp-uniform")
 DASHES = ("none", "7 4", "2 4", "10 4 2 4")
 
 
@@ -122,6 +126,8 @@ def method_title(method: Method) -> str:
     """A method's name with its parameters: "MixupMP r=1 α=2"."""
     ratio, alpha = method.predictive.ratio, getattr(method.predictive.base, "alpha", None)
     parts = [NAMES.get(method.name, method.name)]
+    if method.name == "martingale-posterior" and ratio > 0:
+        parts.append(type(method.predictive.base).__name__)
     if method.name in WITH_RATIO:
         parts.append("r=∞" if ratio == inf else f"r={ratio:g}")
     if alpha is not None:

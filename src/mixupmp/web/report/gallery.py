@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mixupmp.web.png import data_uri, is_picture
+from mixupmp.core.encoders import Vocabulary
+from mixupmp.web.png import data_uri, is_picture, is_wave, wave_picture
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.evaluation import confidently_wrong, most_uncertain
 from mixupmp.web.report.findings import percentage
@@ -29,7 +30,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class GalleryRow:
-    """A test row: its image or first features, the prediction, the label and the members' votes."""
+    """A test row: its image, sentence or first features, the prediction, the label and the members' votes."""
 
     row: int
     image: str  # a data URI
@@ -57,8 +58,11 @@ def _row(run: EvaluatedRun, row: int) -> GalleryRow:
     predicted, label = int(mean.argmax()), int(evaluation.labels[row])
     inputs = evaluation.input_of(row)
     image = features = ""
-    if inputs is not None and is_picture(inputs):
-        image = data_uri(inputs)
+    encoder = run.record.task.encoder
+    if inputs is not None and isinstance(encoder, Vocabulary):
+        features = encoder.text(inputs)
+    elif inputs is not None and (is_picture(inputs) or is_wave(inputs)):
+        image = data_uri(wave_picture(inputs) if is_wave(inputs) else inputs)
     elif inputs is not None:
         values = [f"{float(value):.3g}" for value in inputs.flatten()[:FEATURES]]
         features = f"({', '.join(values)}{', …' if inputs.numel() > FEATURES else ''})"

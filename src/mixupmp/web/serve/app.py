@@ -19,7 +19,16 @@ from mixupmp.web.png import data_uri, is_picture
 from mixupmp.web.running import Server, add_scripts, address_of, bound_socket
 from mixupmp.web.security import BodyLimit, Guard, check_exposure, is_loopback
 from mixupmp.web.serve.batching import Batcher, busy
-from mixupmp.web.serve.inputs import ARRAY_TYPES, FORM_TYPE, IMAGE_TYPES, JSON_TYPE, RowReader, unusable
+from mixupmp.web.serve.inputs import (
+    ARRAY_TYPES,
+    FORM_TYPE,
+    IMAGE_TYPES,
+    JSON_TYPE,
+    SOUND_TYPES,
+    RowReader,
+    takes,
+    unusable,
+)
 from mixupmp.web.serve.model import ServedModel
 from mixupmp.web.serve.schemas import (
     Example,
@@ -38,7 +47,8 @@ SCRIPTS = ("colors.js", "serve.js")
 OPEN = frozenset({"/", *(f"/static/{name}" for name in SCRIPTS)})
 ABOUT = "A martingale posterior behind HTTP: probabilities, each member's, and when not to trust them."
 PREDICT = (
-    "Rows as JSON or as a .npy file, or one image. Integers 0..255 are pixels; other numbers are taken as they are."
+    "Rows as JSON or as a .npy file, sentences as JSON, one image, or one WAV file. Integers 0..255 are pixels; other "
+    "numbers are taken as they are."
 )
 REFUSALS: Mapping[int, str] = {
     400: "A Host header that is not a host name.",
@@ -187,7 +197,7 @@ def _request_body() -> dict[str, Any]:
     binary = {"type": "string", "format": "binary"}
     form = {"type": "object", "required": ["file"], "properties": {"file": binary}}
     content: dict[str, Any] = {JSON_TYPE: {"schema": PredictRequest.model_json_schema()}}
-    content |= {kind: {"schema": binary} for kind in (*ARRAY_TYPES, *IMAGE_TYPES)}
+    content |= {kind: {"schema": binary} for kind in (*ARRAY_TYPES, *IMAGE_TYPES, *SOUND_TYPES)}
     return {"required": True, "content": content | {FORM_TYPE: {"schema": form}}}
 
 
@@ -199,6 +209,7 @@ def _add_about(app: FastAPI, model: ServedModel, limits: Limits) -> None:
         runtime=model.runtime,
         classes=list(model.classes),
         input_shape=list(posterior.task.input_shape),
+        takes=takes(posterior.task),
         members=posterior.members,
         networks=Networks(there=len(posterior.networks), wanted=posterior.wanted),
         notes=list(posterior.notes),

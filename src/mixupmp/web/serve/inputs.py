@@ -1,11 +1,11 @@
-"""From a request's bytes to rows: JSON arrays, `.npy` bytes, an image, or a form with one of these as its file."""
+"""From a request's bytes to rows: JSON arrays or sentences, `.npy` bytes, an image, a sound, or a form with a file."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,18 +18,28 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File
 from torch import Tensor
 
+from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.images import TooManyPixels, WrongSize, read_image
+from mixupmp.data.sound_files import encoded_wave
 from mixupmp.web.serve.schemas import Limits, PredictRequest
 
 JSON_TYPE, FORM_TYPE = "application/json", "multipart/form-data"
 ARRAY_TYPES = ("application/octet-stream", "application/x-npy")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/bmp", "image/webp", "image/gif")
-ACCEPTED = (JSON_TYPE, *ARRAY_TYPES, *IMAGE_TYPES, FORM_TYPE)
+SOUND_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave")
+ACCEPTED = (JSON_TYPE, *ARRAY_TYPES, *IMAGE_TYPES, *SOUND_TYPES, FORM_TYPE)
 DEEPEST = 6  # nested lists; images of several channels need four
 SMALL = 64 * 1024  # bytes that are decoded at once; more would hold up other requests, and goes to a thread
+
+
+def takes(task: Task) -> Literal["numbers", "sentences", "sounds"]:
+    """What people send to a model with this task."""
+    if isinstance(task.encoder, Vocabulary):
+        return "sentences"
+    return "sounds" if isinstance(task.encoder, Spectrogram) else "numbers"
 
 
 class RowReader:
@@ -48,7 +58,7 @@ class RowReader:
             kind, body = form_file(content_type, body)
         if not body:
             raise unusable("The body is empty.")
-        if kind in IMAGE_TYPES or len(body) > SMALL:
+        if kind in (*IMAGE_TYPES, *SOUND_TYPES) or len(body) > SMALL:
             async with self.decoding:
                 inputs = await asyncio.to_thread(self._decode, kind, body, resize)
         else:
@@ -62,6 +72,8 @@ class RowReader:
             return from_json(body, self.task, self.limits)
         if kind in IMAGE_TYPES:
             return from_image(body, self.task, self.limits, resize)
+        if kind in SOUND_TYPES:
+            return from_wave(body, self.task)
         if kind in ARRAY_TYPES:
             return from_npy(body, self.task, self.limits)
         raise HTTPException(415, f"The content type {kind[:80]!r} is not accepted: send {', '.join(ACCEPTED)}.")
@@ -86,14 +98,26 @@ def form_file(content_type: str, body: bytes) -> tuple[str, bytes]:
 
 
 def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
-    """The rows of {"inputs": [...]}: several, or one."""
+    """The rows of {"inputs": [...]}: several, or one; sentences where the model takes them."""
     try:
         given = PredictRequest.model_validate_json(body).inputs
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise unusable(f'The body must be {{"inputs": [...]}} as JSON: {where} {first["msg"]}'[:200] + ".") from None
+    if isinstance(task.encoder, Vocabulary) and all(isinstance(sentence, str) for sentence in given):
+        if len(given) > limits.rows:
+            raise _too_large("The number of rows", len(given), limits.rows)
+        return task.encoder(given)
     return to_rows(_array(given), task, limits)
+
+
+def from_wave(body: bytes, task: Task) -> Tensor:
+    """The one row of a WAV file."""
+    try:
+        return encoded_wave(body, task, "The sound")
+    except BadData as error:
+        raise unusable(_short(error)) from None
 
 
 def from_npy(body: bytes, task: Task, limits: Limits) -> Tensor:

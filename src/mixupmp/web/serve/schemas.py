@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,11 +49,11 @@ class Limits:
 
 
 class PredictRequest(BaseModel):
-    """Rows to predict: finite numbers, nested as the model's inputs are, or one such row."""
+    """Rows to predict: finite numbers, nested as the model's inputs are, or one such row; or sentences."""
 
     model_config = ConfigDict(extra="forbid")
 
-    inputs: list[Any] = Field(min_length=1, description="Rows of finite numbers.")
+    inputs: list[Any] = Field(min_length=1, description="Rows of finite numbers, or sentences.")
 
 
 class Prediction(BaseModel):
@@ -109,6 +109,7 @@ class Metadata(BaseModel):
     runtime: str
     classes: list[str]
     input_shape: list[int]
+    takes: Literal["numbers", "sentences", "sounds"] = "numbers"
     members: int
     networks: Networks
     notes: list[str]

@@ -22,6 +22,8 @@ async function ask(path, options = {}) {
   return answer;
 }
 
+const sentences = () => about.takes === "sentences";
+
 async function start() {
   try {
     about = await ask("metadata");
@@ -37,7 +39,9 @@ async function start() {
   const images = about.input_shape.length === 3;
   get("image-inputs").hidden = !images;
   get("row-inputs").hidden = images;
-  if (!images) get("detail").textContent = "Type a row and press Predict.";
+  if (!images) get("detail").textContent = sentences() ? "Type a sentence and press Predict." : "Type a row and press Predict.";
+  if (sentences()) get("row-label").textContent = "A sentence";
+  if (about.takes === "sounds") get("image-heading").textContent = "Choose or drop a WAV file, or draw its spectrogram";
   clearPad();
   const examples = images ? await ask("examples") : [];
   get("examples-part").hidden = !examples.length;
@@ -126,8 +130,8 @@ for (const name of ["dragleave", "drop"]) get("drop").addEventListener(name, (ev
 get("drop").addEventListener("drop", (event) => take(event.dataTransfer.files[0]));
 get("row-inputs").addEventListener("submit", (event) => {
   event.preventDefault();
-  const numbers = get("row").value.split(/[\s,;]+/).filter(Boolean).map(Number);
-  predict("predict", { body: JSON.stringify({ inputs: [numbers] }), headers: { "Content-Type": "application/json" } });
+  const numbers = () => get("row").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  predict("predict", { body: JSON.stringify({ inputs: [sentences() ? get("row").value : numbers()] }), headers: { "Content-Type": "application/json" } });
 });
 get("token-form").addEventListener("submit", (event) => { event.preventDefault(); token = get("token").value; start(); });
 start();

@@ -1,0 +1,114 @@
+"""Text: sentences with labels from CSV, TSV and JSON Lines, and CLINC150."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixupmp.core.encoders import Vocabulary
+from mixupmp.core.errors import BadData, UnknownName
+from mixupmp.core.fields import Fields
+from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.data.arrays import encode
+from mixupmp.data.files import Published, locate, read_gzip, reading
+
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+CLINC150 = Published(
+    title="CLINC150",
+    page="https://github.com/clinc/oos-eval (data/data_full.json)",
+    folders=("clinc150", "oos-eval/data"),
+    files=("data_full.json",),
+    remotes=(),
+)
+Sentences = Sequence[tuple[str, str]]
+
+
+def read_text(path: Path, text: str, label: str | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+    """A column of sentences and one of labels; the vocabulary is that of the training rows.
+
+    Parameters
+    ----------
+    text
+        The column, or key, of the sentences.
+    label
+        That of the labels; None: the last column other than `text`.
+    """
+    records = _records(path)
+    names = [str(name) for name in records[0]]
+    others = [name for name in names if name != text]
+    label = others[-1] if label is None and others else label
+    for name in (text, label):
+        if name not in names:
+            raise UnknownName(f"column of {path.name}", str(name), names)
+    sentences, labels = (
+        [_cell(record, name, row, path) for row, record in enumerate(records)] for name in (text, label)
+    )
+    (numbers,), classes = encode(str(path), np.array(labels))
+    rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
+    train, test = split(rows, test_fraction, seed)
+    vocabulary = Vocabulary.of(sentences[row] for row in train.inputs[:, 0].tolist())
+    tokens = vocabulary(sentences)
+    train, test = (Rows(tokens[part.inputs[:, 0]], part.labels) for part in (train, test))
+    name = path.name.removesuffix(".gz").rpartition(".")[0]
+    return Dataset(name, train, test, classes, Fields.of(tokens), vocabulary).checked()
+
+
+def _records(path: Path) -> list[dict[str, object]]:
+    """The rows of a file by column name."""
+    with reading(path, "text by column"):
+        content = (read_gzip(path) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
+        lines = content.splitlines()
+        kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+        if kind == "jsonl":
+            records = [json.loads(line) for line in lines if line.strip()]
+        else:
+            reader = csv.DictReader(content.splitlines(keepends=True), delimiter="\t" if kind == "tsv" else ",")
+            records = list(reader)
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise BadData(f"{path} has no rows with named columns: it needs a heading, or a JSON object on each line.")
+    return records
+
+
+def _cell(record: dict[str, object], name: str | None, row: int, path: Path) -> str:
+    value = record.get(str(name))
+    if value is None or str(value).strip() == "":
+        raise BadData(f"{path}: the column {name} is empty in row {row}: drop such rows.")
+    if not isinstance(value, str | int | float):
+        raise BadData(f"{path}: the column {name} in row {row} is a {type(value).__name__}, not text or a number.")
+    return str(value)
+
+
+def clinc150_parts(root: str | os.PathLike[str] | None = None) -> dict[str, list[tuple[str, str]]]:
+    """CLINC150's parts by name, each a list of (sentence, intent): train, val, test, oos_train, oos_val, oos_test."""
+    path = locate(CLINC150, root) / CLINC150.files[0]
+    with reading(path, "CLINC150's JSON"):
+        content = json.loads(path.read_bytes())
+        return {part: [(str(sentence), str(intent)) for sentence, intent in content[part]] for part in _PARTS}
+
+
+_PARTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
+
+
+def clinc150(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+    """CLINC150: requests to an assistant, 150 intents; 15,000 and 4,500 of them, as published (Larson et al., 2019).
+
+    `Dataset.outside` has the 1,000 out-of-scope requests of the test set; `clinc150_parts` has all parts.
+    """
+    parts = clinc150_parts(root)
+    vocabulary = Vocabulary.of(sentence for sentence, _ in parts["train"])
+    intents = [np.array([intent for _, intent in parts[name]]) for name in ("train", "test")]
+    (train, test), classes = encode("clinc150", *intents)
+    tokens, tested, outside = (_tokens(vocabulary, parts[name]) for name in ("train", "test", "oos_test"))
+    rows = Rows(tokens, train), Rows(tested, test)
+    return Dataset("clinc150", *rows, classes, Fields.of(tokens), vocabulary, outside).checked()
+
+
+def _tokens(vocabulary: Vocabulary, sentences: Sentences) -> Tensor:
+    return vocabulary([sentence for sentence, _ in sentences])

@@ -1,0 +1,99 @@
+"""Sentences by column, and CLINC150."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixupmp.core.encoders import Vocabulary
+from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument, UnknownName
+from mixupmp.data import load, load_path
+
+LINES = [
+    ("pay my bill", "pay"),
+    ("what is my balance", "ask"),
+    ("please pay it", "pay"),
+    ("say, my balance", "ask"),
+]
+
+
+def write_csv(path: Path, repeats: int = 5) -> Path:
+    rows = "".join(f'{number},"{text}",{label}\n' for number in range(repeats) for text, label in LINES)
+    path.write_text("number,sentence,label\n" + rows, encoding="utf-8")
+    return path
+
+
+def test_a_csv_of_sentences(tmp_path: Path) -> None:
+    data = load_path(write_csv(tmp_path / "texts.csv"), text="sentence")
+    assert data.classes == ("ask", "pay")
+    assert (len(data.train), len(data.test)) == (16, 4)
+    assert data.train.inputs.dtype == torch.int64
+    assert isinstance(data.encoder, Vocabulary)
+    shown = {data.encoder.text(row) for row in torch.cat([data.train.inputs, data.test.inputs])}
+    assert shown == {"pay my bill", "what is my balance", "please pay it", "say , my balance"}
+
+
+def test_json_lines_gzipped_with_another_label_column(tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps({"intent": label, "text": text, "id": 3}) for text, label in LINES * 5)
+    path = tmp_path / "texts.jsonl.gz"
+    path.write_bytes(gzip.compress(lines.encode()))
+    data = load_path(path, text="text", label="intent")
+    assert data.name == "texts"
+    assert data.classes == ("ask", "pay")
+
+
+def test_the_vocabulary_is_the_training_rows_alone(tmp_path: Path) -> None:
+    rows = "".join(f"common word w{n} w{n},{'ab'[n % 2]}\n" for n in range(40))
+    (tmp_path / "t.csv").write_text("text,label\n" + rows)
+    data = load_path(tmp_path / "t.csv", text="text", test_fraction=0.25)
+    assert isinstance(data.encoder, Vocabulary)
+    assert len(data.encoder.words) == 2 + 30
+    assert (data.test.inputs == 1).sum(1).tolist() == [2] * 10
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error", "match"),
+    [
+        ("text,label\na,x\n", {"text": "words"}, UnknownName, "column of t.csv 'words'"),
+        ("text\na\n", {"text": "text"}, UnknownName, "column"),
+        ("text,label\n", {"text": "text"}, BadData, "no rows"),
+        ("text,label\na,x\n,y\n", {"text": "text"}, BadData, "empty in row 1"),
+        ("text,label\na\n", {"text": "text"}, BadData, "label is empty in row 0"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, content: str, options: dict[str, str], error: type[Exception], match: str
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(error, match=match):
+        load_path(tmp_path / "t.csv", **options)  # type: ignore[arg-type]
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"text": "a"}\nnot json\n')
+    (tmp_path / "l.jsonl").write_text("[1, 2]\n")
+    (tmp_path / "x.npz").write_bytes(b"")
+    for name, error in (("t.jsonl", BadData), ("l.jsonl", BadData), ("x.npz", InvalidArgument)):
+        with pytest.raises(error, match=name):
+            load_path(tmp_path / name, text="text")
+
+
+def test_clinc150_as_published(tmp_path: Path) -> None:
+    parts = {"train": LINES * 3, "val": LINES, "test": LINES[:2]}
+    parts |= {"oos_train": [], "oos_val": [], "oos_test": [("is my dog well", "oos")]}
+    (tmp_path / "clinc150").mkdir()
+    (tmp_path / "clinc150" / "data_full.json").write_text(json.dumps(parts))
+    data = load("clinc150", tmp_path)
+    assert (len(data.train), len(data.test), data.classes) == (12, 2, ("ask", "pay"))
+    assert isinstance(data.encoder, Vocabulary)
+    assert data.outside is not None
+    assert data.encoder.text(data.outside[0]) == "is my [?] [?]"
+
+
+def test_it_is_not_downloaded(empty_root: Path) -> None:
+    with pytest.raises(DataNotFound, match=r"To get it: fetch it from https://github.com/clinc/oos-eval"):
+        load("clinc150", empty_root, download=True)
