@@ -17,10 +17,11 @@ from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import EnsemblePosterior, Task
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.shared import SharedNetwork, SharedPosterior
-from mixupmp.decide.detect import FILE, SCORES, Detector, fit_detector, read_detector, refitted_detector, row_scores
+from mixupmp.decide.detect import SCORES, Detector, fit_detector, read_detector, refitted_detector, row_scores
 from mixupmp.decide.features import fit_reference, penultimate_features
 from mixupmp.metrics import GuaranteeWarning, detection, mutual_information, predictive_entropy
 from mixupmp.networks import MLP
+from mixupmp.store.folder import DETECTOR
 from mixupmp.store.manifest import Sealed, write_manifest
 from small_posteriors import TASK, ensemble, inputs_of
 
@@ -161,7 +162,7 @@ def test_saved_and_read_back_it_is_the_same(tmp_path: Path) -> None:
     posterior, inputs = ensemble(), inputs_of((4,), 120)
     reference = fit_reference(posterior, Rows(inputs[:60], torch.arange(60) % 3))
     detector = fit_detector(posterior, inputs[60:], reference)
-    (tmp_path / FILE).write_bytes(save(detector.tensors()))
+    (tmp_path / DETECTOR).write_bytes(save(detector.tensors()))
     write_manifest(tmp_path)
     again = read_detector(Sealed(tmp_path))
     assert again is not None
@@ -191,9 +192,9 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
         {"held_out.entropy": good["held_out.entropy"]},
     ]
     for tensors in bad:
-        (tmp_path / FILE).write_bytes(save(tensors))
+        (tmp_path / DETECTOR).write_bytes(save(tensors))
         write_manifest(tmp_path)
-        with pytest.raises(BadRun, match=f"{FILE} is not a detector"):
+        with pytest.raises(BadRun, match=f"{DETECTOR} is not a detector"):
             read_detector(Sealed(tmp_path))
 
 

@@ -13,15 +13,18 @@ import pytest
 import torch
 
 from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for, shared_mixup_mp
-from mixupmp.core.errors import MixupMPError
+from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.decide.calibrators import Isotonic, VectorScaling
+from mixupmp.decide.detect import OUTPUT_SCORES, PROBABILITY_SCORES, Detector, fit_detector
 from mixupmp.estimators import MixupMPClassifier, MixupMPRegressor
+from mixupmp.export.flags import Flags
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.networks import MLP
 from mixupmp.train.run import fit
+from small_posteriors import ensemble, inputs_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -114,3 +117,29 @@ def test_estimators_export_themselves(tmp_path: Path) -> None:
     mean, deviation = regressor.predict(features, return_std=True)
     assert np.allclose(found["predicted_mean"], mean, rtol=1e-5)
     assert np.allclose(found["predicted_deviation"], deviation, rtol=1e-4)
+
+
+def test_a_graph_flags_what_the_detector_flags(tmp_path: Path) -> None:
+    posterior, inputs = ensemble(), inputs_of((4,), 300)
+    detector, new = fit_detector(posterior, inputs[:200]), 3 * inputs[200:]
+    for score in (*PROBABILITY_SCORES, *OUTPUT_SCORES):
+        expected = detector.detect(posterior, new, score, 0.1)
+        scores, p_values, flagged = Flags(detector, score, 0.1)(posterior.member_outputs(new))
+        assert np.allclose(scores, expected.scores, atol=1e-5)
+        assert np.abs(p_values.numpy() - expected.p_values).max() <= 2 / 201  # float32 may pass a held-out score
+        assert (flagged.numpy() != expected.flagged).mean() <= 0.01
+    metadata = export_onnx(posterior, tmp_path / "m.onnx", flags=Flags(detector, "mutual_information", 0.1))
+    assert "false-alarm rate of 0.1" in metadata["mixupmp.frozen"]
+    found = answers(tmp_path / "m.onnx", new)
+    expected = detector.detect(posterior, new, "mutual_information", 0.1)
+    assert np.allclose(found["score"], expected.scores, atol=1e-5)
+    assert np.abs(found["p_value"] - expected.p_values).max() <= 2 / 201
+    assert (found["flagged"] != expected.flagged).mean() <= 0.01
+    assert found["flagged"].any()
+
+
+def test_distances_in_feature_space_are_refused_by_name() -> None:
+    with pytest.raises(InvalidArgument, match="no distances in feature space"):
+        Flags(Detector({}), "nearest")
+    with pytest.raises(InvalidArgument, match="there are none"):
+        Flags(Detector({}))

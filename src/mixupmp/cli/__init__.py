@@ -26,6 +26,7 @@ COMMANDS = {
     "evaluate": "Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.",
     "predict": "Predict: probabilities, the most probable class, entropy and mutual information "
     "(what members disagree about).",
+    "detect": "Flag rows unlike those the run was fitted to, with a bounded rate of false alarms.",
     "select": "Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that "
     "run.",
     "report": "Write one HTML file that says what was trained, what it is worth and where not to trust it.",

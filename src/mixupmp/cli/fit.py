@@ -8,11 +8,12 @@ from typing import Any
 
 import typer
 from rich.text import Text
+from safetensors.torch import save
 
 from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import Results, evaluated
+from mixupmp.cli.scoring import Results, add_reference, evaluated
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
@@ -77,7 +78,8 @@ def command(
     chosen = choice_for(settings, plan)
     plan, calibrator = chosen.plan, chosen.calibrator
     settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
-    run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan())
+    scores = None if chosen.detector is None else save(chosen.detector.tensors())
+    run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan(), scores)
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
     with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
@@ -91,6 +93,7 @@ def command(
             address=address,
         )
     log_posterior(logger, posterior, plan.validation)
+    add_reference(run, posterior, plan)
     results = evaluated(run, posterior, dataset, calibrator)
     message = under_trained(plan, posterior) if epochs is not None else None
     summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}

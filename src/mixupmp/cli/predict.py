@@ -50,10 +50,10 @@ def command(
     if (given is None) == (data is None):
         raise InvalidArgument("--input", given, "given, or --data, and not both")
     if out is not None:
-        _check_out(out)
+        check_out(out)
     posterior = load(run)
     classes_of(posterior)
-    inputs = read_inputs(given, posterior.task, resize) if given is not None else _test_inputs(run, data, data_root)
+    inputs = read_inputs(given, posterior.task, resize) if given is not None else test_inputs(run, data, data_root)
     predicted = _predict(posterior, inputs, calibrator_of(RunFolder(run).config()))
     if out is not None:
         write_predicted(predicted, out)
@@ -63,14 +63,15 @@ def command(
     show(as_json, result, _lines(predicted, out))
 
 
-def _check_out(out: Path) -> None:
+def check_out(out: Path, endings: tuple[str, ...] = ENDINGS) -> None:
     """Before any work: whether the file can be written, and would be new."""
-    check(out.suffix in ENDINGS, "--out", str(out), f"a file that ends in {', '.join(ENDINGS)}")
+    check(out.suffix in endings, "--out", str(out), f"a file that ends in {', '.join(endings)}")
     check(not out.exists(), "--out", str(out), "a new file", "Nothing is written over.")
     check(out.parent.is_dir(), "--out", str(out), "in a folder that exists")
 
 
-def _test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
+def test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
+    """The test rows of a dataset; None: of what the run was fitted to."""
     return load_data(data_of_run(run, data, root)).test.inputs
 
 

@@ -8,16 +8,22 @@ from math import ceil
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from mixupmp.cli.output import with_progress
 from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import decode
+from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrators import Calibrator, Temperature, pool
+from mixupmp.decide.detect import Detector, read_detector
+from mixupmp.decide.features import fit_reference
 from mixupmp.metrics import Line, Result, Scores, single
-from mixupmp.store.folder import RunFolder
+from mixupmp.store.folder import DETECTOR, RunFolder
+from mixupmp.store.manifest import Sealed, update
 from mixupmp.train.settings import DataSettings, absolute
 
 BLOCK = 1024
@@ -95,6 +101,14 @@ def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrat
         done += block.shape[1]
     result = raw.result()
     return Results(result, result if calibrator is None else scaled.result(), temperature)
+
+
+def add_reference(run: RunFolder, posterior: Posterior, plan: Plan) -> None:
+    """Keep with a finished run what distances in feature space are measured from."""
+    reference = fit_reference(posterior, plan.train) if has_labels(plan.train) and classes_of(posterior) else None
+    if reference is not None:
+        detector = read_detector(Sealed(run.path)) or Detector({})
+        update(run.path, {DETECTOR: save(replace(detector, reference=reference).tensors())})
 
 
 def evaluated(run: RunFolder, posterior: Posterior, dataset: Dataset, calibrator: Calibrator | None = None) -> Results:

@@ -17,8 +17,10 @@ from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrators import calibrator_of
+from mixupmp.decide.detect import read_detector
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
+from mixupmp.store.manifest import Sealed
 from mixupmp.train.settings import load_data
 
 _DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
@@ -41,6 +43,7 @@ def command(
     data_root: DataRoot = None,
     coverage: Annotated[float, typer.Option(help="Of the prediction sets.")] = 0.9,
     risk: Annotated[float, typer.Option(help="The share of wrong answers that is tolerated.")] = 0.05,
+    false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = 0.05,
     most_rows: Annotated[int, typer.Option(help="Rows of a request.")] = 1024,
     most_bytes: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 * 2**20,
     seconds: Annotated[float, typer.Option(help="To the answer, at most.")] = 10.0,
@@ -80,8 +83,11 @@ def command(
         risk=risk,
         title=title,
         calibrator=calibrator_of(RunFolder(run).config()),
+        detector=read_detector(Sealed(run)),
+        false_alarm=false_alarm,
     )
-    remark(f"guarantee: {model.rule.guarantee().guarantee}")
+    promised = model.rule.guarantee()
+    remark(f"guarantee: {promised.guarantee}; flags: {promised.flags}")
     serve_model(model, host=host, port=port, token=token, limits=limits, rate=rate, ready=_print_address)
 
 

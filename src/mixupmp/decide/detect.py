@@ -37,13 +37,13 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.decide.features import FeatureReference
 from mixupmp.metrics.checks import GuaranteeWarning
 from mixupmp.metrics.uncertainty import entropy, information_gain
+from mixupmp.store.folder import DETECTOR
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.tensors import parse_tensors
 
 AUTO = "auto"  # the first of these that the held-out rows have; results/detection has the measurement behind it
 PREFERRED = ("nearest", "entropy")
 FALSE_ALARM = 0.05
-FILE = "detector.safetensors"
 LIMIT = 128 * 2**20  # bytes of that file
 BLOCK_ROWS = 256
 
@@ -220,10 +220,10 @@ def refitted_detector(outputs: list[Tensor]) -> Detector:
 
 def read_detector(sealed: Sealed) -> Detector | None:
     """The detector in a run or a saved estimator, where it has one."""
-    if FILE not in sealed.hashes:
+    if DETECTOR not in sealed.hashes:
         return None
-    path = sealed.path / FILE
-    tensors, _ = parse_tensors(sealed.read(FILE, LIMIT), path)
+    path = sealed.path / DETECTOR
+    tensors, _ = parse_tensors(sealed.read(DETECTOR, LIMIT), path)
     try:
         return Detector.from_tensors(tensors)
     except (BadData, KeyError, RuntimeError) as error:

@@ -33,6 +33,7 @@ from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection
 from mixupmp.estimators.arrays import Layout
 from mixupmp.estimators.inputs import FitInputs, Inputs, read_again, standardizer
+from mixupmp.export.flags import Flags
 from mixupmp.export.onnx import export_onnx
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.store.load import Metrics, NetworkClass
@@ -166,12 +167,16 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
     def export_onnx(self, path: str | Path) -> dict[str, str]:
         """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata."""
+        return self._export_onnx(path)
+
+    def _export_onnx(self, path: str | Path, flags: Flags | None = None) -> dict[str, str]:
         check_is_fitted(self)
         must = "fitted to columns of numbers without missing values, for ONNX"
         check(self.layout_.numbers, "estimator", "fitted to categories or missing values", must)
         calibrator = getattr(self, "calibrator_", None)
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
-        return export_onnx(self.posterior_, path, pixels=self.layout_.pixels, calibrator=calibrator, target=target)
+        pixels = self.layout_.pixels
+        return export_onnx(self.posterior_, path, pixels=pixels, calibrator=calibrator, target=target, flags=flags)
 
     def _inputs(self, X: Inputs) -> Tensor | Iterator[Tensor]:
         check_is_fitted(self)

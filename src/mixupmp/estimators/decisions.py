@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mixupmp.core.errors import MixupMPError, UnknownName, check
@@ -22,6 +24,7 @@ from mixupmp.decide.detect import AUTO, FALSE_ALARM, Detected, Detector, fit_det
 from mixupmp.decide.mondrian import fit_mondrian
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.inputs import Inputs, read_batch, unpack
+from mixupmp.export.flags import Flags
 
 
 class NotCalibrated(MixupMPError, ValueError):
@@ -153,6 +156,17 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             )
         inputs = inputs if isinstance(inputs, Tensor) else torch.cat(list(inputs))
         return self.detector_.detect(self.posterior_, inputs, score, false_alarm)
+
+    def export_onnx(
+        self, path: str | Path, *, false_alarm: float | None = None, score: str = "entropy"
+    ) -> dict[str, str]:
+        """Write the fitted classifier as one ONNX graph, with its scaling and calibration; returns its metadata.
+
+        With `false_alarm` the graph also has the outputs score, p_value and flagged, as `detect` gives them: for any
+        score but "nearest" and "mahalanobis", as a graph has no distances in feature space.
+        """
+        check_is_fitted(self)
+        return self._export_onnx(path, None if false_alarm is None else Flags(self.detector_, score, false_alarm))
 
     def _forget_calibration(self) -> None:
         self.calibrator_ = self.held_out_ = self.groups_ = None

@@ -13,7 +13,7 @@ from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode, encode, register
-from mixupmp.decide.detect import FILE, Detector, read_detector
+from mixupmp.decide.detect import Detector, read_detector
 from mixupmp.decide.search import Search
 from mixupmp.estimators.arrays import Layout
 from mixupmp.estimators.base import PosteriorEstimator
@@ -21,6 +21,7 @@ from mixupmp.estimators.classifier import PosteriorClassifier
 from mixupmp.estimators.columns import Column
 from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.estimators.regressor import MixupMPRegressor
+from mixupmp.store.folder import DETECTOR
 from mixupmp.store.load import Metrics, NetworkClass, blaming, read_config, read_posterior, write_posterior
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.record import read_record
@@ -55,7 +56,7 @@ def save_estimator(estimator: PosteriorEstimator, folder: Path, metrics: Metrics
     files = {_TENSORS: tensors} if tensors else {}
     detector = getattr(estimator, "detector_", None)
     if detector is not None:
-        files[FILE] = detector.tensors()
+        files[DETECTOR] = detector.tensors()
     write_posterior(estimator.posterior_, folder, metrics, {"estimator": described}, files)
 
 

@@ -7,6 +7,7 @@ run/
   checkpoints/000/         the newest two states of a member in training
   checkpoints/000.lock     held by the process that trains it
   posterior.safetensors    what a Laplace posterior has beyond its network
+  detector.safetensors     scores of rows that were held out, for out-of-distribution detection
   metrics.jsonl            histories of all members, a line for each epoch
   evaluations.jsonl        metrics of the posterior, a line for each evaluation
   evaluation.safetensors   predictions on the test rows, for reports
@@ -42,6 +43,7 @@ from mixupmp.store.tensors import parse_tensors
 
 FORMAT = 2
 EVALUATION = "evaluation.safetensors"
+DETECTOR = "detector.safetensors"
 
 
 class RunChanged(MixupMPError):
@@ -54,12 +56,13 @@ class RunFolder:
     Parameters
     ----------
     settings : what the spec says beyond the plan (where its rows come from, engine, checkpoints), for a resume.
+    detector : content of detector.safetensors, for a new run.
     """
 
-    def __init__(self, path: str | Path, settings: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: str | Path, settings: dict[str, Any] | None = None, detector: bytes | None = None) -> None:
         self.path = Path(path)
         self.files = Directory(self.path)
-        self.settings = settings
+        self.settings, self.detector = settings, detector
 
     def is_started(self) -> bool:
         """Whether there is a configuration to resume from."""
@@ -83,6 +86,8 @@ class RunFolder:
             raise BadRun(f"{self.path} is not empty ({', '.join(foreign[:3])}): choose another folder.")
         self.path.mkdir(parents=True, exist_ok=True)
         self.files.remove_temporary()
+        if self.detector is not None:  # before config.json: a run that has started has it
+            self.files.write(DETECTOR, self.detector)
         self.files.write_json("config.json", {"format": FORMAT, **config})
 
     def _foreign(self) -> list[str]:
@@ -91,7 +96,7 @@ class RunFolder:
         found = [
             name
             for name in self.files.entries()
-            if name not in ("lock", SOFT.format("lock")) and not TEMPORARY.fullmatch(name)
+            if name not in ("lock", SOFT.format("lock"), DETECTOR) and not TEMPORARY.fullmatch(name)
         ]
         return [] if found == ["members"] and not self.files.entries("members") else found
 

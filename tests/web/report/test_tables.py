@@ -9,10 +9,12 @@ import pytest
 
 from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
 from mixupmp.cli import main
+from mixupmp.decide.detect import PROBABILITY_SCORES, Detector
 from mixupmp.metrics import METRICS, Metric
 from mixupmp.train.run import fit
 from mixupmp.web.report import ShiftPoint, render_report, runs, write_tables
 from mixupmp.web.report.table import Cell, Table
+from mixupmp.web.report.table_contents import detection_table
 
 from .answers import made_up_run, picture_dataset, two_runs
 
@@ -90,3 +92,18 @@ def test_a_fit_in_memory_is_never_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     dataset = picture_dataset()
     plan = plan_for(dataset, deep_ensemble(2), "mlp", Recipe(epochs=1))
     assert runs.report_fits([("DE", fit(plan, engine="inline"), None)], dataset, tmp_path / "r.html").exists()
+
+
+def test_the_flagged_test_rows_are_counted() -> None:
+    run = made_up_run()
+    assert detection_table([run]) is None
+    entropies = PROBABILITY_SCORES["entropy"](run.evaluation.members.double())
+    detector = Detector({"entropy": entropies.sort().values}, refitted=True)
+    table = detection_table([replace(run, detector=detector)])
+    assert table is not None
+    lines = [[cell.text for cell in line] for line in table.cells()]
+    assert [line[1:4] for line in lines] == [["300", "1", "0.7"], ["300", "5", "4.7"], ["300", "10", "9.7"]]
+    flagged = entropies > detector.threshold(0.1)
+    right = run.evaluation.probabilities.argmax(1) == run.evaluation.labels
+    assert lines[2][4] == f"{100 * float(right[flagged].double().mean()):.1f}"
+    assert "Rows unlike the training rows" in render_report([replace(run, detector=detector)])

@@ -6,6 +6,7 @@ import torch
 from mixupmp import Rows
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.detect import refitted_detector
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.web.serve import served_model
 from mixupmp.web.serve.model import DecisionRule, fit_decision_rule
@@ -107,3 +108,25 @@ def test_guarantees_are_those_of_calibrated_probabilities() -> None:
     assert scaled.abstention is not None
     assert directly.abstention is not None
     assert scaled.abstention.threshold == pytest.approx(directly.abstention.threshold, abs=1e-5)
+
+
+def test_strange_rows_are_flagged_at_the_rate_that_was_asked() -> None:
+    posterior, generator = image_posterior(), torch.Generator().manual_seed(0)
+    familiar = Rows(images(99, seed=1), torch.randint(0, 4, (99,), generator=generator))
+    model = served_model(posterior, familiar, false_alarm=0.1)
+    entropy = predictive_entropy(posterior.member_probabilities(familiar.inputs))
+    for prediction in model.predict(images(40, seed=2)):
+        assert prediction is not None
+        as_strange = int((entropy >= prediction.entropy).sum())
+        assert prediction.p_value == pytest.approx((1 + as_strange) / 100, abs=0.011)  # float32 may pass one
+        assert prediction.flagged == (prediction.p_value <= 0.1)
+    assert model.rule.guarantee().flags == "flags at most 10.0% of rows like the 99 held-out ones, by entropy"
+    kept = served_model(posterior, detector=refitted_detector([posterior.member_outputs(familiar.inputs)]))
+    assert kept.rule.guarantee().flags.startswith("flags about 5.0%")
+    assert kept.predict(images(1))[0].p_value is not None  # type: ignore[union-attr]
+    bare = served_model(posterior).predict(images(1))[0]
+    assert bare is not None
+    assert bare.p_value is None
+    assert bare.flagged is None
+    with pytest.raises(InvalidArgument, match="false_alarm"):
+        served_model(posterior, false_alarm=1.5)

@@ -12,6 +12,7 @@ from typing import Any
 from mixupmp.core.errors import check
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import MemberSummary, Posterior
+from mixupmp.decide.detect import Detector
 from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
 from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_metrics, rejection_curve
@@ -80,6 +81,8 @@ class EvaluatedRun:
         The line style that tells it from other runs of the same color.
     number
         Its index in the report.
+    detector
+        Of rows unlike those that its fit held out.
     """
 
     title: str
@@ -92,6 +95,7 @@ class EvaluatedRun:
     config: Mapping[str, Any] = field(default_factory=dict)
     dash: str = "none"
     number: int = 0
+    detector: Detector | None = None
 
     @property
     def color(self) -> str:

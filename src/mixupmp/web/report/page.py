@@ -24,7 +24,13 @@ from mixupmp.web.report.findings import hardest_class, summary_points
 from mixupmp.web.report.gallery import galleries
 from mixupmp.web.report.recipe_text import snippet
 from mixupmp.web.report.table import Table
-from mixupmp.web.report.table_contents import classes_table, differences_table, metrics_table, seeds_table
+from mixupmp.web.report.table_contents import (
+    classes_table,
+    detection_table,
+    differences_table,
+    metrics_table,
+    seeds_table,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Contents:
     calibration: Sequence[Figure]
     confidences: Sequence[Figure]
     abstaining: Sequence[Figure]
+    detection: Table | None
     shift: Sequence[Figure]
     members: Sequence[Figure]
     training: Sequence[Figure]
@@ -68,6 +75,7 @@ def report_contents(runs: Sequence[EvaluatedRun]) -> Contents:
         calibration=[figures.over_and_under(runs), *map(figures.reliability, runs)],
         confidences=[figures.confidences(run) for run in runs],
         abstaining=[figures.abstaining(runs)],
+        detection=detection_table(runs),
         shift=member_figures.shift(runs),
         members=[one for run in runs if (one := member_figures.agreement(run)) is not None],
         training=[one for run in runs if (one := member_figures.training(run)) is not None],

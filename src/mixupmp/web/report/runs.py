@@ -11,6 +11,7 @@ from mixupmp.core.errors import BadRun
 from mixupmp.core.posterior import MemberSummary, Posterior, left_out, member_notes
 from mixupmp.core.rows import Dataset
 from mixupmp.decide.calibrators import Calibrator, calibrator_of
+from mixupmp.decide.detect import read_detector
 from mixupmp.store.folder import RunFolder, checked_config, parse_member
 from mixupmp.store.load import load
 from mixupmp.store.lock import RunLocked
@@ -71,6 +72,7 @@ def read_run(
         tuple(map(str, config.get("notes", member_notes(summaries)))),
         str(sealed.path.absolute()),
         config,
+        detector=read_detector(sealed),
     )
 
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from mixupmp.core.spec import encode
+from mixupmp.decide.detect import PROBABILITY_SCORES
 from mixupmp.metrics import Metric, Summary, best, difference, summarize
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.statistics import is_clear, paired_difference, shown_metrics
 from mixupmp.web.report.table import Cell, Table
+
+FALSE_ALARMS = (0.01, 0.05, 0.1)
 
 
 def metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
@@ -105,6 +108,26 @@ def _classes(run: EvaluatedRun) -> Iterator[Sequence[str]]:
         mean, precision = 100 * float(confidence[predicted == k].mean()), 100 * right / answers
         gap = f"{mean - precision:+.1f}".replace("-", "−")
         yield name, mistaken, str(rows), recall, f"{precision:.1f}", f"{mean:.1f}", gap
+
+
+def detection_table(runs: Sequence[EvaluatedRun]) -> Table | None:
+    """How many test rows are flagged as unlike the held-out ones by entropy, and the accuracy on them and others."""
+    rows: list[list[Cell | str]] = [[_named(run), *cells] for run in runs for cells in _flagged(run)]
+    head = ("Run", "Held-out rows", "False alarms wanted %", "Flagged %", "ACC flagged %", "ACC others %")
+    caption = "Test rows flagged as unlike the rows held out from training, by entropy"
+    return Table("detection", caption, head, rows) if rows else None
+
+
+def _flagged(run: EvaluatedRun) -> Iterator[Sequence[str]]:
+    detector, correct = run.detector, torch.from_numpy(run.metrics.correct)
+    if detector is None or "entropy" not in detector.held_out:
+        return
+    scores = PROBABILITY_SCORES["entropy"](run.evaluation.members.double())
+    for rate in FALSE_ALARMS:
+        flagged = scores > detector.threshold(rate, "entropy")
+        parts = (correct[flagged], correct[~flagged])
+        shares = (f"{100 * float(part.mean()):.1f}" if len(part) else "–" for part in parts)
+        yield str(detector.rows), f"{100 * rate:g}", f"{100 * float(flagged.double().mean()):.1f}", *shares
 
 
 def _named(run: EvaluatedRun) -> Cell:

@@ -18,11 +18,13 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
 from mixupmp.decide.calibrators import Calibrator, pool
 from mixupmp.decide.conformal import Conformal, fit_conformal
+from mixupmp.decide.detect import FALSE_ALARM, PROBABILITY_SCORES, Detector
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import GuaranteeWarning, mutual_information, predictive_entropy
 from mixupmp.web.serve.schemas import Guarantee, Prediction
 
 MemberProbabilities = Callable[[Tensor], Tensor]  # raw inputs to (members, rows, classes)
+SCORE = "entropy"  # of members' probabilities, which both runtimes compute
 EXAMPLES = 12  # held-out images on the page
 
 
@@ -39,10 +41,13 @@ class DecisionRule:
     conformal: Conformal | None = None
     abstention: Abstention | None = None
     rows: int = 0  # held-out rows
+    detector: Detector | None = None
+    false_alarm: float = FALSE_ALARM
 
     def __post_init__(self) -> None:
         check(0 < self.coverage < 1, "coverage", self.coverage, "between 0 and 1, both excluded")
         check(0 < self.risk < 1, "risk", self.risk, "between 0 and 1, both excluded")
+        check(0 < self.false_alarm < 1, "false_alarm", self.false_alarm, "between 0 and 1, both excluded")
 
     def sets(self, probabilities: Tensor) -> Tensor:
         """bool (rows, classes): which classes are in each row's prediction set."""
@@ -60,11 +65,25 @@ class DecisionRule:
             return self.abstention.accepts(probabilities)
         return probabilities.amax(1) >= 1 - self.risk
 
+    def flags(self, members: Tensor) -> tuple[list[float | None], list[bool | None]]:
+        """p-values of (members, rows, classes), and whether each row is flagged as unlike the held-out ones."""
+        if self.detector is None:
+            return [None] * members.shape[1], [None] * members.shape[1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GuaranteeWarning)  # `guarantee` says so
+            found = self.detector.judge(PROBABILITY_SCORES[SCORE](members.double()), SCORE, self.false_alarm)
+        return found.p_values.tolist(), found.flagged.tolist()
+
     def guarantee(self) -> Guarantee:
-        """What sets and abstention guarantee."""
+        """What sets, abstention and flags guarantee."""
+        flags = "none: no rows were held out"
+        if self.detector is not None:
+            flags = f"{self.detector.guarantee(self.false_alarm)}, by {SCORE}"
         if self.conformal is None or self.abstention is None:
             sentence = "none: no held-out rows were given, so sets and abstention rest on the model's own probabilities"
-            return Guarantee(coverage=self.coverage, risk=self.risk, guarantee=sentence)
+            return Guarantee(
+                coverage=self.coverage, risk=self.risk, guarantee=sentence, false_alarm=self.false_alarm, flags=flags
+            )
         covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of rows like the held-out ones"
         if not self.conformal.attainable(self.coverage):
             covered = "there were too few held-out rows for this coverage: sets hold all classes"
@@ -81,19 +100,29 @@ class DecisionRule:
             rows=self.rows,
             threshold=rule.threshold,
             guarantee=f"{covered}; {answered}".rstrip("."),
+            false_alarm=self.false_alarm,
+            flags=flags,
         )
 
 
 def fit_decision_rule(
-    members: MemberProbabilities, rows: Rows, coverage: float, risk: float, calibrator: Calibrator | None = None
+    members: MemberProbabilities,
+    rows: Rows,
+    coverage: float,
+    risk: float,
+    calibrator: Calibrator | None = None,
+    false_alarm: float = FALSE_ALARM,
 ) -> DecisionRule:
     """The rule with the guarantees that held-out rows give; training must not have seen them."""
-    probabilities = torch.cat([pool(members(block), calibrator) for block in rows.inputs.split(512)])
+    blocks = [members(block) for block in rows.inputs.split(512)]
+    probabilities = torch.cat([pool(block, calibrator) for block in blocks])
+    scores = torch.cat([PROBABILITY_SCORES[SCORE](block.double()) for block in blocks])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)  # `guarantee` says so
         conformal = fit_conformal("lac", probabilities, rows.labels)
         abstention = fit_abstention(probabilities, rows.labels, risk)
-    return DecisionRule(coverage, risk, conformal, abstention, len(rows))
+    detector = Detector({SCORE: scores.sort().values})
+    return DecisionRule(coverage, risk, conformal, abstention, len(rows), detector, false_alarm)
 
 
 @dataclass(frozen=True)
@@ -123,6 +152,7 @@ class ServedModel:
             mean = pool(members, self.calibrator)
             confidence, number = mean.max(1)
             sets, accepted = self.rule.sets(mean).tolist(), self.rule.accepts(mean).tolist()
+            p_values, flagged = self.rule.flags(members)
             columns = {
                 "number": number.tolist(),
                 "confidence": confidence.tolist(),
@@ -130,6 +160,8 @@ class ServedModel:
                 "members": members.transpose(0, 1).tolist(),
                 "entropy": predictive_entropy(mean).tolist(),
                 "mutual_information": mutual_information(members).tolist(),
+                "p_value": p_values,
+                "flagged": flagged,
             }
         predictions: list[Prediction | None] = []
         for row, usable in enumerate(finite.tolist()):
@@ -175,6 +207,8 @@ def served_model(
     risk: float = 0.05,
     title: str = "A posterior",
     calibrator: Calibrator | None = None,
+    detector: Detector | None = None,
+    false_alarm: float = FALSE_ALARM,
 ) -> ServedModel:
     """Make a posterior ready to serve.
 
@@ -194,15 +228,20 @@ def served_model(
         The model's name on the page.
     calibrator
         Of the averaged probabilities; those of members stay as they are.
+    detector
+        Of rows that the fit held out, for flags where `held_out` is not given.
+    false_alarm
+        The share of rows like the held-out ones that may be flagged.
     """
     outputs = posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")
     classes = _class_names(posterior, outputs)
     members = onnx_members(posterior) if runtime == "onnx" else torch_members(posterior)
-    rule = DecisionRule(coverage, risk)
+    usable = detector if detector is not None and SCORE in detector.held_out else None
+    rule = DecisionRule(coverage, risk, detector=usable, false_alarm=false_alarm)
     examples: Sequence[tuple[Tensor, str]] = ()
     if held_out is not None:
-        rule = fit_decision_rule(members, held_out, coverage, risk, calibrator)
+        rule = fit_decision_rule(members, held_out, coverage, risk, calibrator, false_alarm)
         chosen = range(0, len(held_out), max(1, len(held_out) // EXAMPLES))
         examples = tuple((held_out.inputs[row], classes[int(held_out.labels[row])]) for row in chosen)[:EXAMPLES]
     return ServedModel(posterior, members, rule, classes, runtime, title, examples, calibrator)

@@ -68,6 +68,8 @@ class Prediction(BaseModel):
     mutual_information: float = Field(description="In nats, between prediction and member: how far members disagree.")
     set: list[str] = Field(description="The prediction set; /metadata says what it guarantees.")
     accepted: bool = Field(description="False: abstain, and leave this row to a person.")
+    p_value: float | None = Field(default=None, description="The share of held-out rows whose entropy is as large.")
+    flagged: bool | None = Field(default=None, description="Whether the row is unlike the held-out ones.")
 
 
 class PredictResponse(BaseModel):
@@ -85,13 +87,15 @@ class Refusal(BaseModel):
 
 
 class Guarantee(BaseModel):
-    """What prediction sets and abstention guarantee."""
+    """What prediction sets, abstention and flags guarantee."""
 
     coverage: float = Field(description="Of the prediction sets.")
     risk: float = Field(description="The share of wrong answers among accepted rows that is tolerated.")
     rows: int = Field(default=0, description="Held-out rows that the guarantee rests on.")
     threshold: float | None = Field(default=None, description="The least confidence that is accepted.")
     guarantee: str = Field(description="The guarantee as a sentence.")
+    false_alarm: float = Field(default=0.05, description="The share of rows like the held-out ones that is flagged.")
+    flags: str = Field(default="none", description="What flags guarantee.")
 
 
 class Networks(BaseModel):

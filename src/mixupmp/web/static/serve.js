@@ -86,6 +86,7 @@ function showVotes(row, answer, truth) {
   get("table").hidden = get("facts").hidden = false;
   const facts = { "Prediction set": `${row.set.join(", ")} (coverage ${percent(answer.coverage)})`, Entropy: `${row.entropy.toFixed(3)} nats`,
     "Mutual information": `${row.mutual_information.toFixed(3)} nats, from members that disagree` };
+  if (row.p_value !== null) facts.Familiarity = `${row.flagged ? "flagged: " : ""}${percent(row.p_value)} of the held-out rows are as strange`;
   get("facts").replaceChildren(...Object.entries(facts).flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, words)]));
 }
 

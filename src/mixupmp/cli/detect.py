@@ -1,0 +1,137 @@
+"""`mixupmp detect`: which rows are unlike those that a run was fitted to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from mixupmp.cli.inputs import read_inputs
+from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.output import remark, show
+from mixupmp.cli.predict import SHOWN, check_out, test_inputs
+from mixupmp.cli.scoring import classes_of
+from mixupmp.core.errors import BadRun, InvalidArgument
+from mixupmp.core.files import write_atomically
+from mixupmp.core.posterior import Posterior
+from mixupmp.decide.detect import AUTO, FALSE_ALARM, SCORES, Detected, Detector, fit_detector, read_detector
+from mixupmp.metrics.detection import Detection, detection
+from mixupmp.store.load import load
+from mixupmp.store.manifest import Sealed
+
+_INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."
+_HELD_OUT = "Data whose test rows no member was trained on: the rate is then exact. \\[those that the fit held out]"
+_SCORE = f"{', '.join(SCORES)}, or auto: nearest where the held-out rows have it, else entropy."
+_METRICS = "Also how well the score tells these rows from the run's own test rows: AUROC, AUPR, FPR95."
+
+
+def command(
+    run: Run,
+    given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
+    data: Annotated[str | None, typer.Option(help="Or a dataset, by name or path: its test rows.")] = None,
+    data_root: DataRoot = None,
+    false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = FALSE_ALARM,
+    score: Annotated[str, typer.Option(help=_SCORE)] = AUTO,
+    held_out: Annotated[str | None, typer.Option(metavar="DATA", help=_HELD_OUT)] = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help=_METRICS)] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to .json or .csv.")] = None,
+    resize: Annotated[bool, typer.Option("--resize", help="Resize an image that is not of the run's size.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Flag rows unlike those the run was fitted to, with a bounded rate of false alarms.
+
+    A row's p-value is the share of held-out rows that are as strange; it is flagged where that is at most the rate.
+
+    [bold]Examples[/bold]
+
+        mixupmp detect runs/first --input digits.npy --false-alarm 0.01 --out flags.csv
+        mixupmp detect runs/first --data mnist --metrics
+        mixupmp detect runs/first --input photo.png --score nearest --held-out more-photos/
+    """
+    if (given is None) == (data is None):
+        raise InvalidArgument("--input", given, "given, or --data, and not both")
+    if out is not None:
+        check_out(out, (".json", ".csv"))
+    posterior = load(run)
+    classes_of(posterior)
+    detector = _detector(run, posterior, held_out, data_root)
+    inputs = read_inputs(given, posterior.task, resize) if given is not None else test_inputs(run, data, data_root)
+    found = detector.detect(posterior, inputs, score, false_alarm)
+    if out is not None:
+        write_atomically(out, (_csv if out.suffix == ".csv" else _json)(found))
+    apart = None
+    if metrics:
+        familiar = detector.detect(posterior, test_inputs(run, None, data_root), found.score, false_alarm).scores
+        apart = detection(torch.from_numpy(familiar), torch.from_numpy(found.scores))
+    result: dict[str, Any] = {
+        "run": str(run),
+        "rows": len(inputs),
+        "score": found.score,
+        "false_alarm": false_alarm,
+        "threshold": found.threshold,
+        "flagged": int(found.flagged.sum()),
+        "guarantee": detector.guarantee(false_alarm),
+        "metrics": None if apart is None else asdict(apart),
+        "out": None if out is None else str(out),
+    }
+    if as_json and out is None:
+        result["detected"] = _records(found)
+    show(as_json, result, _lines(found, detector, apart, out))
+
+
+def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str | None) -> Detector:
+    kept = read_detector(Sealed(run))
+    if held_out is not None:
+        rows: Tensor = test_inputs(run, held_out, root)
+        return fit_detector(posterior, rows, None if kept is None else kept.reference)
+    if kept is None or not kept.held_out:
+        raise BadRun(f"{run} was fitted without held-out rows: give some that it was not trained on, --held-out DATA")
+    if kept.refitted:
+        remark("note: members were fitted again after rows were held out: the rate is approximate without --held-out")
+    return kept
+
+
+def _records(found: Detected, most: int | None = None) -> list[dict[str, Any]]:
+    columns = (found.scores, found.p_values, found.flagged)
+    lines = zip(*(column[:most].tolist() for column in columns), strict=True)
+    return [{"row": row, "score": s, "p_value": p, "flagged": f} for row, (s, p, f) in enumerate(lines)]
+
+
+def _json(found: Detected) -> bytes:
+    return (json.dumps(_records(found), indent=1) + "\n").encode()
+
+
+def _csv(found: Detected) -> bytes:
+    content = io.StringIO()
+    writer = csv.DictWriter(content, ("row", "score", "p_value", "flagged"), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_records(found))
+    return content.getvalue().encode()
+
+
+def _lines(found: Detected, detector: Detector, apart: Detection | None, out: Path | None) -> list[Any]:
+    rows, flagged = len(found.flagged), int(found.flagged.sum())
+    head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}: it "
+    lines: list[Any] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
+    if apart is not None:
+        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
+        lines.append(Text(f"Against the run's own test rows: {told}"))
+    if out is not None:
+        return [*lines, Text(f"Scores, p-values and flags are in {out}")]
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("row", "score", "p-value", "flagged"):
+        table.add_column(heading, justify="right")
+    for one in _records(found, SHOWN):
+        table.add_row(str(one["row"]), f"{one['score']:.4g}", f"{one['p_value']:.3g}", "yes" if one["flagged"] else "")
+    more = [Text(f"... and {rows - SHOWN} rows more: --out FILE keeps them all")] if rows > SHOWN else []
+    return [*lines, table, *more]
