@@ -80,24 +80,38 @@ def command(
     settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
     scores = None if chosen.detector is None else save(chosen.detector.tensors())
     run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan(), scores)
+    posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
+    add_reference(run, posterior, plan)
+    results = evaluated(run, posterior, dataset, calibrator)
+    message = under_trained(plan, posterior) if epochs is not None else None
+    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
+    show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
+
+
+def _fitted(
+    plan: Plan,
+    settings: Settings,
+    run: RunFolder,
+    resume: bool,
+    override: bool,
+    tensorboard: Path | None,
+    address: str | None,
+) -> Posterior:
+    """The posterior, fitted with bars on the screen and, where it is wanted, records for TensorBoard."""
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
     with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
             plan,
             engine=settings.engine,
             run=run,
-            resume=resume is not None,
+            resume=resume,
             override=override,
             checkpoints=settings.checkpoints,
             progress=logging_to(logger, plan, bars),
             address=address,
         )
     log_posterior(logger, posterior, plan.validation)
-    add_reference(run, posterior, plan)
-    results = evaluated(run, posterior, dataset, calibrator)
-    message = under_trained(plan, posterior) if epochs is not None else None
-    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
-    show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
+    return posterior
 
 
 def _spec_of(run: Path) -> dict[str, Any]:
