@@ -79,6 +79,9 @@ from .core.version import __version__ as __version__
 from .core.weights import Dirichlet as Dirichlet
 from .core.weights import Expected as Expected
 from .core.weights import StabilizedDirichlet as StabilizedDirichlet
+from .decide.martingale import MartingaleDiagnostic as MartingaleDiagnostic
+from .decide.martingale import martingale_diagnostic as martingale_diagnostic
+from .decide.martingale import plan_learner as plan_learner
 from .decide.post_hoc import posterior_of as posterior_of
 from .estimators import DeepEnsembleClassifier as DeepEnsembleClassifier
 from .estimators import MixupMPClassifier as MixupMPClassifier

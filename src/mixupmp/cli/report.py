@@ -13,17 +13,24 @@ from rich.text import Text
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import data_of_run, labels_for
-from mixupmp.core.errors import check
+from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import Dataset
-from mixupmp.train.settings import load_data
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.decide.martingale import MartingaleDiagnostic, martingale_diagnostic, plan_learner
+from mixupmp.store.folder import RunFolder
+from mixupmp.train.settings import load_data, plan_from, settings_from
 from mixupmp.web.pages import GENERATOR
 from mixupmp.web.report import read_run, write_report, write_tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
+QUERIES = 200  # test rows of the martingale diagnostic
 _RUNS = "Finished runs; all others are compared with the first."
 _OUT = "The page to write. One that an earlier report wrote is replaced; nothing else is."
 _SHIFT = "Evaluate the runs under this corruption too, at five severities; may be given several times."
+_MARTINGALE = (
+    "Simulate so many futures from each run's own predictions and fit it to each, to see whether they change it on "
+    "average: twice as many fits. At least 6."
+)
 _TABLES = "Write every table there as CSV and LaTeX too."
 
 
@@ -35,6 +42,7 @@ def command(
     shift: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_SHIFT)] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     tables: Annotated[Path | None, typer.Option(metavar="DIR", help=_TABLES)] = None,
+    martingale: Annotated[int | None, typer.Option(metavar="FUTURES", help=_MARTINGALE)] = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML file that says what was trained, what it is worth and where not to trust it.
@@ -48,13 +56,15 @@ def command(
         mixupmp report runs/ensemble runs/mixup --out comparison.html
         mixupmp report runs/first --shift gaussian_noise --shift contrast
         mixupmp report runs/* --tables paper/tables
+        mixupmp report runs/first --martingale 10
     """
     check_replaceable(out)
     shifts = [(name, severity) for name in shift or [] for severity in SEVERITIES]
     evaluated = []
     for run in runs:
         remark(f"reading {run}")
-        evaluated.append(read_run(run, _reader(run, data, data_root), shifts=shifts, same_data=data is None))
+        one = read_run(run, _reader(run, data, data_root), shifts=shifts, same_data=data is None)
+        evaluated.append(one if martingale is None else replace(one, martingale=_diagnostic(run, martingale)))
     path = write_report(evaluated, out, title)
     result: dict[str, object] = {"report": str(path)}
     result["metrics"] = {str(run): one.metrics.result.to_dict() for run, one in zip(runs, evaluated, strict=True)}
@@ -63,6 +73,19 @@ def command(
         result["tables"] = [str(written) for written in write_tables(evaluated, tables)]
         lines.append(Text(f"Its tables are in {tables.absolute()}"))
     show(as_json, result, lines)
+
+
+def _diagnostic(run: Path, futures: int) -> MartingaleDiagnostic:
+    """The martingale diagnostic of a run, at up to `QUERIES` of its test rows."""
+    remark(f"simulating {futures} futures of {run}")
+    settings = settings_from(RunFolder(run).config()["spec"])
+    dataset = load_data(settings.data)
+    plan = plan_from(settings, dataset)
+    if not isinstance(plan.train, Rows):
+        raise InvalidArgument("--martingale", futures, "left out for rows that are streamed")
+    queries = dataset.test.inputs[:QUERIES]
+    learner = plan_learner(plan, settings.engine)
+    return martingale_diagnostic(learner, plan.train.inputs, plan.train.labels.numpy(), queries, futures=futures)
 
 
 def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterior], Dataset]:

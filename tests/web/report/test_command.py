@@ -37,6 +37,9 @@ def test_a_run_becomes_a_page_with_the_scores_that_evaluate_tells(
     text = page.read_text()
     assert "fewer_rows(dataset, 60" in text
     assert run("report", fitted, "--out", page) == 0, "an earlier report may be replaced"
+    assert "Martingale diagnostic" not in page.read_text()
+    assert run("report", fitted, "--out", page, "--martingale", 2) == 0
+    assert "rows drawn from it move its probabilities" in page.read_text()
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "mine.html", "nowhere/report.html"])

@@ -27,6 +27,7 @@ EXPERIMENTS = (
     "illustration-r",
     "illustration-alpha",
     "bb-vs-de",
+    "margins",
     "comparison",
     "ablation",
     "shift",

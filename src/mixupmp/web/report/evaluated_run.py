@@ -13,6 +13,7 @@ from mixupmp.core.errors import check
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import MemberSummary, Posterior
 from mixupmp.decide.detect import Detector
+from mixupmp.decide.martingale import MartingaleDiagnostic
 from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
 from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_metrics, rejection_curve
@@ -77,6 +78,8 @@ class EvaluatedRun:
         The run's folder.
     config
         Everything its folder records.
+    martingale
+        Whether rows drawn from its predictions change them on average, where that was measured.
     dash
         The line style that tells it from other runs of the same color.
     number
@@ -93,6 +96,7 @@ class EvaluatedRun:
     notes: tuple[str, ...] = ()
     source: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
+    martingale: MartingaleDiagnostic | None = None
     dash: str = "none"
     number: int = 0
     detector: Detector | None = None

@@ -167,6 +167,7 @@ def _record(run: EvaluatedRun) -> Record:
         "Versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
         "Command": _command(run.config.get("command")),
         "Folder": run.source,
+        "Martingale diagnostic": "" if run.martingale is None else str(run.martingale),
         "Notes": "; ".join(run.notes),
     }
     code = snippet(record, run.evaluation.dataset, run.config.get("spec", {}).get("data")) or ""

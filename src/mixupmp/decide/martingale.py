@@ -1,0 +1,172 @@
+r"""Is a predictive a martingale? A diagnostic for any method that predicts classes from rows.
+
+A martingale posterior rests on predictives P_n with
+
+    E[P_{n+1}(y | x) | z_1, .., z_n] = P_n(y | x),    z_{n+1} ~ P_n:
+
+rows that the method itself expects to see must not, on average, change its mind (Fong, Holmes & Walker 2023; Falck et
+al. 2024 test it of language models). Here futures are simulated: inputs are drawn from those given, labels from the
+current prediction; the method learns from all rows, predicts anew, and its predictions for some queries are compared
+with those before. What is left on average over futures is drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mixupmp.core.errors import check, whole
+from mixupmp.core.plan import Plan
+from mixupmp.core.rows import Rows
+from mixupmp.train.run import Engine, fit
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# (inputs, labels, seed) -> predict, which maps inputs to probabilities (rows, classes).
+Learner = Callable[[Any, Integers, int], Callable[[Any], Floats]]
+FLIPS = 2000
+
+
+@dataclass(frozen=True)
+class MartingaleDiagnostic:
+    """How far a predictive is from a martingale.
+
+    Attributes
+    ----------
+    drift : (queries, classes)
+        The mean over futures of the change in probability.
+    standard_error : (queries, classes)
+        Of the drift, over futures.
+    size : float
+        Root mean square of the drift over queries and classes, with its noise taken off: of the squared mean change,
+        the part that averaging over this many futures would leave of changes without drift is subtracted. 0 where that
+        is more than all of it.
+    change : float
+        Root mean square of a single future's change: what `size` is to be compared with.
+    p_value : float
+        Of the hypothesis of no drift: the share of random signs, one for each future, that give a mean change at least
+        as large. Exact where changes are symmetric about zero without drift.
+    futures, rows : int
+        How many were simulated, and the new rows in each.
+    """
+
+    drift: Floats
+    standard_error: Floats
+    size: float
+    change: float
+    p_value: float
+    futures: int
+    rows: int
+
+    def __str__(self) -> str:
+        verdict = "drifts" if self.p_value < 0.05 else "shows no drift"
+        return (
+            f"the predictive {verdict}: {self.rows} rows drawn from it move its probabilities by {self.change:.4f} "
+            f"(root mean square), on average over {self.futures} futures by {self.size:.4f} (p = {self.p_value:.2g})"
+        )
+
+
+def martingale_diagnostic(
+    learner: Learner,
+    inputs: Any,
+    labels: Integers,
+    queries: Any,
+    *,
+    rows: int | None = None,
+    steps: int = 1,
+    futures: int = 20,
+    seed: int = 0,
+) -> MartingaleDiagnostic:
+    """Simulate futures from a method's own predictions, and measure how they change them on average.
+
+    Parameters
+    ----------
+    learner
+        Learns from rows: ``learner(inputs, labels, seed)`` returns a function from inputs to probabilities. Called with
+        the seed of a future before and after the new rows, so that what the seed alone changes cancels out.
+    inputs, labels
+        The rows seen, as arrays or tensors; labels count from 0.
+    queries
+        Inputs at which predictions are compared.
+    rows
+        New rows of each step; None: a tenth of those seen.
+    steps
+        After each step the method learns anew and the next rows are drawn from its new predictions.
+    futures
+        At least 6, for a p-value below .05.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def urn(inputs, labels, seed):  # Laplace's rule of succession, a martingale
+    ...     p = (np.bincount(labels, minlength=2) + 1) / (len(labels) + 2)
+    ...     return lambda inputs: np.tile(p, (len(inputs), 1))
+    >>> found = martingale_diagnostic(urn, np.zeros((10, 1)), np.array([0] * 7 + [1] * 3), np.zeros((1, 1)))
+    >>> found.p_value > 0.05
+    True
+    """
+    new = max(1, len(labels) // 10) if rows is None else rows
+    check(whole(new), "rows", rows, "a whole number, at least 1")
+    check(whole(steps), "steps", steps, "a whole number, at least 1")
+    check(whole(futures, 2), "futures", futures, "a whole number, at least 2")
+    changes = np.stack(
+        [_change(learner, inputs, labels, queries, new, steps, seed, number) for number in range(futures)]
+    )
+    drift = changes.mean(0)
+    error = changes.std(0, ddof=1) / sqrt(futures)
+    squared = float((drift**2 - error**2).mean())
+    return MartingaleDiagnostic(
+        drift=drift,
+        standard_error=error,
+        size=sqrt(max(0.0, squared)),
+        change=sqrt(float((changes**2).mean())),
+        p_value=_p_value(changes.reshape(futures, -1), seed),
+        futures=futures,
+        rows=new * steps,
+    )
+
+
+def plan_learner(plan: Plan, engine: Engine = "auto") -> Learner:
+    """A plan as a learner: fits its posterior to the rows, and predicts with it. Labels of rows are classes."""
+
+    def learn(inputs: Tensor, labels: Integers, seed: int) -> Callable[[Any], Floats]:
+        rows = Rows(inputs, torch.from_numpy(labels))
+        posterior = fit(replace(plan, train=rows, validation=None, seed=seed), engine=engine)
+        return lambda inputs: posterior.probabilities(inputs).cpu().double().numpy()
+
+    plan.task.require_classes("for the martingale diagnostic")
+    return learn
+
+
+def _change(
+    learner: Learner, inputs: Any, labels: Integers, queries: Any, rows: int, steps: int, seed: int, future: int
+) -> Floats:
+    """The change in probabilities (queries, classes) along one future."""
+    draws = np.random.default_rng((seed, future))
+    own = int(draws.integers(2**31))
+    chosen = np.arange(len(labels))
+    predict = learner(inputs, labels, own)
+    before = np.asarray(predict(queries), np.float64)
+    for _ in range(steps):
+        places = draws.integers(len(inputs), size=rows)
+        shares = np.asarray(predict(inputs[places]), np.float64).cumsum(1)
+        uniform = draws.random((rows, 1)) * shares[:, -1:]
+        labels = np.concatenate([labels, (uniform >= shares[:, :-1]).sum(1)])
+        chosen = np.concatenate([chosen, places])
+        predict = learner(inputs[chosen], labels, own)
+    return np.asarray(predict(queries), np.float64) - before
+
+
+def _p_value(changes: Floats, seed: int) -> float:
+    """The share of random signs of the futures that give a mean at least as large, the true signs among them."""
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (FLIPS, len(changes)))
+    sizes = np.square(signs @ changes).sum(1)
+    true = np.square(changes.sum(0)).sum()
+    return float((1 + (sizes >= true * (1 - 1e-12)).sum()) / (1 + FLIPS))

@@ -1,0 +1,201 @@
+r"""Proposition 1 on problems whose maximum margin is known: do BB and DE end with the same normalized margin?
+
+A linear network of L layers without biases, f(x) = W_L .. W_1 x, is L-homogeneous, and with ||theta||^2 = S its product
+has a norm of at most (S/L)^(L/2). So its largest normalized margin is
+
+    gamma* = gamma_SVM L^(-L/2),
+
+where gamma_SVM is the geometric margin of the hard-margin support vector machine through the origin. Points in the
+plane around two known support vectors make gamma_SVM known too. The loss is the weighted logistic loss with the weights
+of DE (equal) or of the stabilized Bayesian bootstrap; gradient descent in double precision with steps of one length,
+without which margins approach their limit like 1/log(step) (Nacson et al. 2019). A network of two layers with ReLU,
+whose largest margin is not known, is trained beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mixupmp.core.seeds import generator
+from mixupmp.core.weights import StabilizedDirichlet
+from mixupmp.paper.figures import REFERENCE, panels, save
+from mixupmp.paper.study import Study
+from mixupmp.paper.table import markdown_table
+from mixupmp.plots.style import METHOD_COLORS, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE = "Proposition 1: the normalized margins of BB and DE where the largest is known"
+POINTS = 40  # on each side
+SVM_MARGIN = 0.5
+HIDDEN = 8
+STEPS = {"smoke": 100, "cpu": 5000, "paper": 20_000}
+REPEATS = {"smoke": 3, "cpu": 10, "paper": 20}
+RECORDS = 25
+RATE = 0.1
+
+
+@dataclass(frozen=True)
+class HomogeneousNetwork:
+    """Layers of a bias-free network in the plane, linear or with ReLU."""
+
+    name: str
+    widths: tuple[int, ...]
+    relu: bool = False
+
+    @property
+    def layers(self) -> int:
+        return len(self.widths) - 1
+
+    @property
+    def largest_margin(self) -> float | None:
+        """gamma*, of the linear networks."""
+        return None if self.relu else SVM_MARGIN * self.layers ** (-self.layers / 2)
+
+    def start(self, repeats: int, draws: torch.Generator) -> list[Tensor]:
+        """(repeats, out, in) for each layer: repeats start apart."""
+        shapes = zip(self.widths[1:], self.widths[:-1], strict=True)
+        return [torch.randn(repeats, o, i, generator=draws, dtype=torch.float64) / sqrt(i) for o, i in shapes]
+
+    def outputs(self, weights: list[Tensor], inputs: Tensor) -> Tensor:
+        """(repeats, rows)."""
+        values = inputs.T.expand(len(weights[0]), -1, -1)
+        for layer, weight in enumerate(weights):
+            values = weight @ (values.relu() if self.relu and layer else values)
+        return values.squeeze(1)
+
+
+NETWORKS = (
+    HomogeneousNetwork("linear, 1 layer", (2, 1)),
+    HomogeneousNetwork("linear, 2 layers", (2, HIDDEN, 1)),
+    HomogeneousNetwork("ReLU, 2 layers", (2, HIDDEN, 1), relu=True),
+)
+
+
+def separable_points(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Points and labels of -1 and 1, of geometric margin `SVM_MARGIN` through the origin, whose normal is (1, 0).
+
+    Of each class one point lies on the margin at height 0; those two determine the separator. The others are farther.
+    """
+    draws = generator(seed, "margins")
+    heights = torch.randn(2 * POINTS, generator=draws, dtype=torch.float64)
+    depths = SVM_MARGIN + torch.rand(2 * POINTS, generator=draws, dtype=torch.float64) * 2
+    depths[::POINTS], heights[::POINTS] = SVM_MARGIN, 0.0
+    labels = torch.ones(2 * POINTS, dtype=torch.float64)
+    labels[POINTS:] = -1
+    return torch.stack([labels * depths, heights], 1), labels
+
+
+def margins(
+    network: HomogeneousNetwork, weights: Tensor, steps: int, records: list[int], seed: int = 0
+) -> dict[int, Tensor]:
+    """{step: normalized margins (repeats,)} of networks trained on the weighted loss, weights (repeats, rows)."""
+    points, labels = separable_points()
+    parameters = [p.requires_grad_() for p in network.start(len(weights), generator(seed, "start"))]
+    found = {}
+    for step in range(1, steps + 1):
+        margin = labels * network.outputs(parameters, points)
+        losses = torch.logsumexp(weights.log() + log_softplus(-margin), 1)
+        gradients = torch.autograd.grad(losses.sum(), parameters)
+        with torch.no_grad():
+            lengths = torch.cat([g.flatten(1) for g in gradients], 1).norm(dim=1)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= RATE * gradient / lengths[:, None, None]
+            if step in records:
+                found[step] = normalized_margins(network, parameters, points, labels)
+    return found
+
+
+def log_softplus(values: Tensor) -> Tensor:
+    """log log(1 + exp(v)), which is v where exp(v) is small: losses of e^-1000 keep their ratios."""
+    return torch.where(values < -30, values, torch.nn.functional.softplus(values.clamp_min(-30)).log())
+
+
+@torch.no_grad()
+def normalized_margins(network: HomogeneousNetwork, parameters: list[Tensor], points: Tensor, labels: Tensor) -> Tensor:
+    """min_i y_i f(x_i) / ||theta||^L of each repeat."""
+    norms = torch.cat([p.flatten(1) for p in parameters], 1).norm(dim=1)
+    return (labels * network.outputs(parameters, points)).amin(1) / norms**network.layers
+
+
+def bootstrap_weights(repeats: int, rows: int, seed: int = 0) -> Tensor:
+    """Stabilized weights of mean one, anew for each repeat."""
+    draws = generator(seed, "weights")
+    drawn = [StabilizedDirichlet().draw(rows, 0, 0.0, draws) for _ in range(repeats)]
+    return rows * torch.stack(drawn).double()
+
+
+def run(study: Study) -> None:
+    """Train, tabulate, draw."""
+    started = time.time()
+    steps, repeats = STEPS[study.scale], REPEATS[study.scale]
+    records = sorted({max(1, round(steps ** (k / RECORDS))) for k in range(RECORDS + 1)})
+    rows = 2 * POINTS
+    kinds: dict[str, Callable[[], Tensor]] = {
+        "DE": lambda: torch.ones(repeats, rows, dtype=torch.float64),
+        "BB": lambda: bootstrap_weights(repeats, rows),
+    }
+    tracks = {
+        (network.name, kind): margins(network, weights(), steps, records)
+        for network in NETWORKS
+        for kind, weights in kinds.items()
+    }
+    lines = [_line(network, tracks, records[-1]) for network in NETWORKS]
+    head = ("network", "largest margin", "DE", "BB", "BB / DE, paired")
+    study.write("table.md", f"# {TITLE}\n\n{steps:,} steps, {repeats} starts.\n\n" + markdown_table(head, lines))
+    _draw(study, tracks, records)
+    differences = ["The paper measures no problem with a known margin: this is an illustration of its proposition."]
+    study.record(differences, [0], started, steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
+
+
+def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int) -> tuple[str, ...]:
+    de, bb = (tracks[network.name, kind][step] for kind in ("DE", "BB"))
+    known = "not known" if network.largest_margin is None else f"{network.largest_margin:.4f}"
+    return network.name, known, _mean(de), _mean(bb), _mean(bb / de)
+
+
+def _mean(values: Tensor) -> str:
+    return f"{values.mean():.4f} ± {values.std() / sqrt(len(values)):.4f}"
+
+
+def _draw(study: Study, tracks: dict[tuple[str, str], dict[int, Tensor]], records: list[int]) -> None:
+    """Margins of both over training, as shares of the largest where it is known, and their ratio."""
+    colors = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
+    with styled():
+        figure, axes = panels(2, len(NETWORKS), 10.5, 5.6)
+        for column, network in enumerate(NETWORKS):
+            top, bottom = axes[0][column], axes[1][column]
+            scale = network.largest_margin or 1.0
+            for kind, color in colors.items():
+                values = torch.stack([tracks[network.name, kind][step] for step in records]) / scale
+                _band(top, records, values, color, kind)
+            ratios = torch.stack([tracks[network.name, "BB"][s] / tracks[network.name, "DE"][s] for s in records])
+            _band(bottom, records, ratios.clamp(-0.5, 2.5), colors["BB"], "BB / DE")
+            for axis in (top, bottom):
+                axis.set_xscale("log")
+            for axis in (top,) * (network.largest_margin is not None) + (bottom,):
+                axis.axhline(1.0, color=REFERENCE, lw=1)
+            top.set_title(network.name)
+            top.set_ylabel("margin / largest" if network.largest_margin else "normalized margin")
+            bottom.set_ylabel("margin of BB / of DE")
+            bottom.set_xlabel("step")
+        axes[0][0].legend(loc="lower right")
+        figure.suptitle("Weights of rows change the way, not the end: BB and DE reach the same margin")
+        save(figure, study.folder, "margins")
+
+
+def _band(axis: Axes, steps: list[int], values: Tensor, color: str, label: str) -> None:
+    mean, error = values.mean(1), 2 * values.std(1) / sqrt(values.shape[1])
+    wide = label == "DE"  # BB lies on it
+    axis.plot(
+        steps, mean, color=color, label=label, lw=5 if wide else 1.5, alpha=0.5 if wide else 1, ls="-" if wide else "--"
+    )
+    axis.fill_between(steps, mean - error, mean + error, color=color, alpha=0.25, lw=0)
