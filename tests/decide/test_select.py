@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mixupmp.decide.trajectory as trajectory
+import mixupmp.decide.trials as trials
 from mixupmp import (
     Dataset,
     FeatureSwap,
@@ -28,10 +29,13 @@ from mixupmp import (
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
-from mixupmp.decide.held_out import disjoint_parts, folds
+from mixupmp.decide.calibrate import fit_temperature
+from mixupmp.decide.evaluator import CandidateResult, Evaluator
+from mixupmp.decide.held_out import class_losses, disjoint_parts, folds
 from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
-from mixupmp.decide.select import CandidateResult, _Evaluator, select
+from mixupmp.decide.select import select
 from mixupmp.decide.trajectory import outputs_by_epochs
+from mixupmp.decide.trials import Trial
 from mixupmp.networks import MLP
 from mixupmp.train.run import Engine, fit
 
@@ -117,9 +121,9 @@ def test_folds_cover_every_row_once_with_every_class(plan: Plan) -> None:
     assert select(plan, Search(ratios=(), alphas=(1.0,), validation=3), engine="inline").rows == len(plan.train)
 
 
-def results(plan: Plan, *pairs: tuple[float, float], noise: float) -> tuple[list[CandidateResult], _Evaluator]:
+def results(plan: Plan, *pairs: tuple[float, float], noise: float) -> tuple[list[CandidateResult], Evaluator]:
     """Results with these (ratio, score) on 400 rows, whose losses have this much noise."""
-    evaluator = _Evaluator(plan, Search(), "inline")
+    evaluator = Evaluator(plan, Search(), "inline")
     evaluator.weights = torch.ones(400).double()
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -280,7 +284,7 @@ def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
 ) -> None:
     """Candidates with r = 0 predict the right class with a lower logit, by `gap`; the rest is noise."""
 
-    def outputs(self: _Evaluator, candidate: Candidate, fold: int, new: list[int]) -> dict[int, torch.Tensor]:
+    def outputs(self: Evaluator, candidate: Candidate, fold: int, new: list[int]) -> dict[int, torch.Tensor]:
         labels = self.held[fold].labels
         noise = torch.randn(
             len(new), len(labels), 3, generator=torch.Generator().manual_seed(int(candidate.ratio == 0))
@@ -288,8 +292,76 @@ def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
         right = torch.nn.functional.one_hot(labels, 3)
         return {self.epochs[0]: noise - (gap * right if candidate.ratio == 0 else 0)}
 
-    monkeypatch.setattr(_Evaluator, "outputs", outputs)
+    monkeypatch.setattr(Evaluator, "outputs", outputs)
     found = select(plan, Search(ratios=(0.5, 1.0), alphas=(1.0,), calibrate=False), engine="inline")
     assert found.results[0].candidate.ratio == 0
     assert found.results[0].members == members
     assert found.results[1].standard_error > 0
+
+
+def test_candidates_are_compared_by_the_temperature_that_will_be_applied(plan: Plan) -> None:
+    evaluator = Evaluator(plan, Search(), "inline")
+    generator = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(1, 60, 3, generator=generator)
+    averaged = logits.double().softmax(-1)[0]
+    evaluator.labels = averaged.multinomial(1, generator=generator).squeeze(1)  # they are calibrated
+    unguarded = fit_temperature(averaged, evaluator.labels, standard_errors=None)
+    assert fit_temperature(averaged, evaluator.labels).temperature == 1 != unguarded.temperature  # the guard refuses
+    losses, probabilities = evaluator.losses([logits])
+    assert probabilities is not None
+    assert torch.allclose(losses, class_losses(averaged, evaluator.labels, "nll"))
+    under_confident = (averaged.log() * 0.3).softmax(-1)  # a large gain is not refused on these rows
+    assert evaluator.temperature(under_confident).temperature < 0.5
+
+
+@pytest.fixture
+def shared(plan: Plan) -> Plan:
+    recipe = replace(RECIPE, schedule="constant", batch_size=16)
+    return replace(plan, method=shared_mixup_mp(1.0, 0.4, 3), recipe=recipe)
+
+
+def test_threads_do_not_change_a_search(shared: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropout = replace(shared, network=lambda: MLP(4, 3, (8,), dropout=0.3))
+    found = []
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    for count in (1, 3):
+        monkeypatch.setattr(trials, "cores", lambda count=count: count)
+        search = Search(ratios=(1.0,), alphas=(0.4,), epochs=(2, 4, 8), parts=2, patience=1)
+        found.append(select(dropout, search))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert found[0].to_dict()["curve"] == found[1].to_dict()["curve"]
+    assert found[0].rows == 2 * round(0.2 * len(shared.train))  # type: ignore[arg-type]
+
+
+def test_a_shorter_training_wins_within_its_standard_errors_and_a_longer_one_is_not_begun(shared: Plan) -> None:
+    search = Search(pairs=((0.0, None),), epochs=(1, 2, 4, 8, 16), patience=2, length_errors=1.0)
+    trial = Trial(Candidate(0.0), Evaluator(shared, search, "inline"))
+    rows = trial.evaluator.rows
+    noise = torch.randn(rows, generator=torch.Generator().manual_seed(0)).double()
+    noise -= noise.mean()
+    losses = {1: 0.9 + noise, 2: 0.502 - 0.1 * noise, 4: 0.5 + 0.1 * noise, 8: 0.51 + 0.1 * noise, 16: 0.6 + 0 * noise}
+    trial.evaluator.losses = lambda outputs: (losses[int(outputs[0])], None)  # type: ignore[method-assign]
+    goes_on = [trial.record(epochs, [torch.tensor(epochs)]) for epochs in (1, 2, 4, 8)]
+    assert goes_on == [True, True, True, False]  # 8 is worse than 4 beyond the error of their difference, which is 0
+    trial.result.members = 1
+    trial.settle()
+    assert trial.result.candidate.epochs == 2
+    assert trial.result.score == pytest.approx(0.502)
+
+
+def test_folds_are_parts_of_a_share_with_classes_and_without(plan: Plan) -> None:
+    rows = plan.train
+    assert isinstance(rows, Rows)
+    for classes in (True, False):
+        pairs = list(folds(rows, 0.2, classes, 0, parts=3))
+        held = torch.cat([part.inputs for _, part in pairs])
+        assert len(pairs) == 3
+        assert len(held.unique(dim=0)) == len(held) == 3 * round(0.2 * len(rows))
+        assert all(len(train) + len(part) == len(rows) for train, part in pairs)
+    assert len(list(folds(rows, 0.4, True, 0, parts=9))) == 2  # no more than there are
+
+
+def test_fewer_members_in_a_search_are_not_fewer_in_the_fit(shared: Plan) -> None:
+    found = select(shared, Search(pairs=((0.0, None),), epochs=(1, 2), members=2))
+    assert found.chosen.applied(shared).method.sampler.members == 3

@@ -5,9 +5,10 @@ A linear layer W of the network becomes, for member b,
     f_b(x) = ((x * r_b) W^T) * s_b + c_b
 
 with W shared and r_b, s_b, c_b the member's own (BatchEnsemble, Wen et al. 2020); the last layer is the member's own
-altogether. All members are one matrix product. r_b of the first layer starts as random signs, all other scales as ones
-(TabM, Gorishniy et al. 2025). Here each member is fitted to its own simulated future, with its own shuffles, blends and
-drawn weights: a martingale posterior whose samples share most of their weights.
+altogether. All members are one matrix product. r_b of the first layer are fixed random signs, all other scales start as
+ones (after TabM, Gorishniy et al. 2025, where the signs are trained too). Here each member is fitted to its own
+simulated future, with its own shuffles, blends and drawn weights: a martingale posterior whose samples share most of
+their weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.nn import functional
 
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fast.shared_mlp import Workspace, member_outputs, training_outputs
+from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
 from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.predictive import Future, Predictive, ResampledFuture, TrainingData, simulate
 from mixupmp.core.samplers import check_members
@@ -126,12 +127,17 @@ class JointFuture:
 class SharedLinear(nn.Module):
     """A linear layer with rank-one adapters for each member, on (members * rows, ..., features)."""
 
+    input_scale: Tensor
+
     def __init__(self, layer: nn.Linear, members: int, signs: bool) -> None:
         super().__init__()
         self.members = members
         self.weight = layer.weight
         ones = torch.ones(members, layer.in_features)
-        self.input_scale = nn.Parameter(torch.randint(0, 2, ones.shape) * 2.0 - 1.0 if signs else ones)
+        if signs:  # these stay: without their gradient a step costs a third less, and members differ as much
+            self.register_buffer("input_scale", torch.randint(0, 2, ones.shape) * 2.0 - 1.0)
+        else:
+            self.input_scale = nn.Parameter(ones)
         self.output_scale = nn.Parameter(torch.ones(members, layer.out_features))
         bias = None if layer.bias is None else layer.bias.detach().expand(members, -1).clone()
         self.bias = None if bias is None else nn.Parameter(bias)
@@ -191,6 +197,13 @@ class SharedNetwork(nn.Module):
         self.network, self.members = network, members
         self._layers = _Layers.of(network)
 
+    def draw_from(self, generator: Generator) -> bool:
+        """Draw dropout from this generator and not from torch's global one; False where that cannot be."""
+        if self._layers is None:
+            return False
+        self._layers.generator = generator
+        return True
+
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training:
             if self._layers is not None and self._layers.suit(inputs):
@@ -217,6 +230,7 @@ class _Layers:
 
     def __init__(self, before: list[nn.Module], hidden: list[SharedLinear], last: MemberLinear, rate: float) -> None:
         self.before, self.hidden, self.last, self.rate = before, hidden, last, rate
+        self.generator: Generator | None = None  # of dropout; None: torch's global one
         self.kept: list[Workspace] = []
 
     @classmethod
@@ -230,7 +244,8 @@ class _Layers:
         block = [SharedLinear, nn.ReLU, *([nn.Dropout] if rates else [])]
         hidden = [m for m in modules if isinstance(m, SharedLinear)]
         known = [type(m) for m in modules[first:]] == [*block * len(hidden), MemberLinear]
-        if not known or len(rates) > 1 or max(rates, default=0.0) == 1 or not isinstance(last, MemberLinear):
+        random = any(isinstance(m, nn.modules.dropout._DropoutNd) for b in modules[:first] for m in b.modules())
+        if random or not known or len(rates) > 1 or max(rates, default=0.0) == 1 or not isinstance(last, MemberLinear):
             return None
         biased = all(layer.bias is not None for layer in (*hidden, last))
         return cls(modules[:first], hidden, last, max(rates, default=0.0)) if biased else None
@@ -247,7 +262,7 @@ class _Layers:
         )
 
     def training_outputs(self, inputs: Tensor) -> Tensor:
-        return training_outputs(self._flat(inputs), self._parameters(), self.rate, self.kept)
+        return training_outputs(self._flat(inputs), self._parameters(), self.rate, self.kept, self.generator)
 
     def member_outputs(self, inputs: Tensor) -> Tensor:
         return member_outputs(self._flat(inputs), self._parameters())
@@ -257,12 +272,16 @@ class _Layers:
             inputs = module(inputs)
         return inputs
 
-    def _parameters(self) -> list[Tensor]:
-        hidden = [(m.weight, m.input_scale, m.output_scale, m.bias) for m in self.hidden]
-        return [*(p for layer in hidden for p in layer), self.last.weight, self.last.bias]
+    def _parameters(self) -> Parameters:
+        biases: list[Tensor] = [layer.bias for layer in self.hidden if layer.bias is not None]
+        weights: list[Tensor] = [layer.weight for layer in self.hidden]
+        scales: list[Tensor] = [layer.output_scale for layer in self.hidden]
+        input_scales = [layer.input_scale for layer in self.hidden]
+        assert self.last.bias is not None
+        return Parameters(weights, scales, biases, input_scales, self.last.weight, self.last.bias)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "kept": []}
+        return {**self.__dict__, "generator": None, "kept": []}
 
 
 class SharedPosterior(Posterior):

@@ -27,11 +27,11 @@ ALPHA = 0.4
 RATIOS = (0.0, 1.0, inf)
 FEWEST_ROWS = 20  # with fewer there is nothing to hold out: r = 1, alpha = .4, the recipe's length, no temperature
 MOST_HELD_OUT = 5000
-LONGEST, SHORTEST = 1000, 25  # steps
-# With fewer rows the temperature is fitted to the predictions for several parts of them: three where members share one
-# network, two where each has to be trained. (200 digits, r = 1: one part of 40 rows leaves T = 1 in a fifth of the
-# divisions where two find .47 to .70, around the best on 699 other rows.)
-FEW_ROWS, PARTS_SHARED, PARTS_SEPARATE = 2000, 3, 2
+LONGEST, SHORTEST, MOST_EPOCHS = 1000, 50, 100  # the first two in steps
+# With fewer rows than the first number, so many parts of them are held out in turn, for members that share one network,
+# and where each has to be trained. (200 digits, r = 1: one part of 40 rows leaves T = 1 in a fifth of the divisions
+# where two find .47 to .70, around the best on 699 other rows.)
+PARTS_SHARED, PARTS_SEPARATE = ((500, 3), (1000, 2)), ((2000, 2),)
 GROWTH = 1.4  # from one length to the next
 PATIENCE = 2
 
@@ -71,17 +71,12 @@ def choose(
         In place of the default candidates; ratio and alpha that are fixed go over it.
     """
     fixed = Candidate(1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha)
-    default = search is None
     search = default_search(plan, ratio, alpha, length, calibrate) if search is None else _fixed(search, ratio, alpha)
     if search is None:
         return Choice(fixed.applied(plan))
     selection = select(plan, search, engine=engine)
     chosen = selection.chosen.applied(plan)
-    if not calibrate or selection.calibrator is None:
-        return Choice(chosen, selection, None, selection.detector)
-    if default and search.parts < _parts(plan):
-        return Choice(chosen, selection, *_held_out(chosen, _parts(plan), engine))
-    return Choice(chosen, selection, selection.calibrator, selection.detector)
+    return Choice(chosen, selection, selection.calibrator if calibrate else None, selection.detector)
 
 
 def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
@@ -93,9 +88,8 @@ def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
 
 def _parts(plan: Plan) -> int:
     """More parts for few rows: one of them does not determine a temperature."""
-    if len(plan.train) >= FEW_ROWS:
-        return 1
-    return PARTS_SHARED if plan.method.sampler.networks == 1 else PARTS_SEPARATE
+    table = PARTS_SHARED if plan.method.sampler.networks == 1 else PARTS_SEPARATE
+    return next((parts for rows, parts in table if len(plan.train) < rows), 1)
 
 
 def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Detector]:
@@ -134,11 +128,11 @@ def default_search(
         pairs=pairs,
         validation=_share(len(plan.train)),
         standard_errors=0.0,
+        length_errors=1.0,
         epochs=lengths,
         calibrate=calibrate,
         patience=PATIENCE,
-        # Members that share weights are one network, whose temperature is fitted afterwards, for the chosen candidate.
-        parts=1 if plan.method.sampler.networks == 1 else _parts(plan),
+        parts=_parts(plan),
     )
 
 
@@ -160,7 +154,8 @@ def _share(rows: int) -> float:
 
 
 def _lengths(plan: Plan) -> tuple[int, ...]:
-    """Training lengths from `SHORTEST` to `LONGEST` steps, but at least three epochs."""
+    """Training lengths from `SHORTEST` to `LONGEST` steps, but 3 to `MOST_EPOCHS` epochs."""
     rows = len(plan.train)
     steps_an_epoch = ceil(rows / (plan.recipe.batch_size or rows))
-    return epoch_grid(max(3, LONGEST // steps_an_epoch), max(1, SHORTEST // steps_an_epoch), GROWTH)
+    longest = min(MOST_EPOCHS, max(3, LONGEST // steps_an_epoch))
+    return epoch_grid(longest, min(longest, max(1, SHORTEST // steps_an_epoch)), GROWTH)

@@ -25,21 +25,22 @@ def check_criterion(criterion: str, likelihood: Categorical | Gaussian) -> None:
 
 
 def folds(
-    rows: LabeledRows, validation: float | int, classes: bool, seed: int
+    rows: LabeledRows, validation: float | int, classes: bool, seed: int, parts: int = 1
 ) -> Iterator[tuple[LabeledRows, LabeledRows]]:
-    """(training, held-out) rows: one pair for a share, k for a whole number k; stratified where labels are classes."""
+    """(training, held-out) rows: `parts` pairs for a share, k for a whole number k; stratified by class."""
     if isinstance(validation, float) and classes:
-        yield split(rows, validation, seed)
+        yield from disjoint_parts(rows, validation, parts, seed)
         return
     order = torch.randperm(len(rows), generator=generator(seed, "folds"))
     if isinstance(validation, float):
         held = max(1, round(validation * len(rows)))
-        yield rows.take(order[held:].sort().values), rows.take(order[:held].sort().values)
+        for start in range(0, min(parts, len(rows) // held) * held, held):
+            others = torch.cat([order[:start], order[start + held :]])
+            yield rows.take(others.sort().values), rows.take(order[start : start + held].sort().values)
         return
     check(validation <= len(rows), "validation", validation, f"at most the {len(rows)} rows")
-    if (
-        classes and rows.labels is not None
-    ):  # sorted by class, every k-th row goes to the same fold: each fold gets its share of every class
+    if classes and rows.labels is not None:
+        # Sorted by class, every k-th row goes to the same fold: each fold gets its share of every class.
         order = order[torch.argsort(rows.labels[order], stable=True)]
     fold = torch.empty(len(rows), dtype=torch.int64)
     fold[order] = torch.arange(len(rows)) % validation
@@ -48,11 +49,12 @@ def folds(
 
 
 def disjoint_parts(rows: LabeledRows, share: float, parts: int, seed: int) -> Iterator[tuple[LabeledRows, LabeledRows]]:
-    """(All other rows, a part with this share of the rows), for so many disjoint stratified parts."""
+    """(All other rows, a part with this share of the rows), for at most so many disjoint stratified parts."""
     assert rows.labels is not None  # see `streams.has_labels`
+    yield split(rows, share, seed)
     count = round(share * len(rows))
-    left = Rows(torch.arange(len(rows)), rows.labels)
-    for _ in range(parts):
+    left, _ = split(Rows(torch.arange(len(rows)), rows.labels), share, seed)
+    for _ in range(parts - 1):
         if count > len(left) - len(rows.labels.unique()):
             return
         left, part = split(left, count / len(left), seed)

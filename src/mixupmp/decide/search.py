@@ -32,21 +32,28 @@ class Search:
     epochs : tuple of int or None
         Training lengths to choose from, see `epoch_grid`. None: the recipe's own.
     patience : int or None
-        End a training after so many lengths without a better score; None: train to the longest. Only where one training
-        serves all lengths and all members (a constant learning rate, and members that share weights).
+        End a training after so many lengths beyond the one that would be taken, or at one that is worse than the best
+        by more than a standard error; None: train to the longest. Only where one training serves all lengths and all
+        members (a constant learning rate, and members that share weights).
     validation : float or int
         The held-out share of the rows; a whole number from 2 is a number of folds.
     parts : int
-        So many disjoint parts of that share are held out in turn. Classification only.
+        So many disjoint parts of that share are held out in turn, so that more rows speak; fewer where there are not
+        enough rows.
+    members : int or None
+        At most so many members are trained for a candidate, also of those that share weights; None: all of the plan's.
     criterion : {"nll", "brier", "error", "crps"}
     calibrate : bool
-        Compare averaged probabilities after temperature scaling on the same held-out rows: the criterion then measures
-        what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). Classification only.
+        Compare averaged probabilities after the temperature that will be applied, fitted on the same held-out rows: the
+        criterion measures what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). Classification
+        only.
     halving : bool
         Successive halving over members, in which r = 0 stays unless it is worse than the best by more than two standard
         errors; False: every candidate gets all of them.
     standard_errors : float
         How many standard errors of the difference a smaller r may be worse than the best candidate and still win.
+    length_errors : float
+        The same for a shorter training of one candidate.
     """
 
     ratios: tuple[float, ...] = RATIOS
@@ -61,6 +68,8 @@ class Search:
     patience: int | None = None
     parts: int = 1
     bases: tuple[BaseMeasure, ...] = ()
+    members: int | None = None
+    length_errors: float = 0.0
 
     def __post_init__(self) -> None:
         check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
@@ -72,7 +81,9 @@ class Search:
         known = all(hasattr(base, "sample") and not isinstance(base, type) for base in self.bases)
         check(known, "bases", self.bases, "base measures, with sample(seen, count, generator)")
         check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
-        check(self.standard_errors >= 0, "standard_errors", self.standard_errors, "zero or more")
+        for name in ("standard_errors", "length_errors"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "zero or more")
+        check(self.members is None or whole(self.members), "members", self.members, "a whole number, or None")
         counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))
         check(counted, "epochs", self.epochs, "whole numbers, at least 1, or None for the recipe's own")
         patient = self.patience is None or whole(self.patience)

@@ -13,49 +13,24 @@ standard error of the best, the smallest r wins. Where Mixup does not pay, the r
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import product
-from math import inf, isfinite
+from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import encode, shown
-from mixupmp.core.streams import DatasetRows, has_labels
-from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.held_out import check_criterion, class_losses, disjoint_parts, folds, regression_losses
+from mixupmp.decide.evaluator import CandidateResult, Evaluator
+from mixupmp.decide.held_out import check_criterion
 from mixupmp.decide.search import Candidate, Search, finite_or_text
-from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
-from mixupmp.train.pool import NotPicklable
+from mixupmp.decide.trials import Trial, halve, race
 from mixupmp.train.ray import connected
-from mixupmp.train.run import AllDiverged, Engine, choose_engine
-
-
-@dataclass
-class CandidateResult:
-    """A candidate, at its best training length, and its scores on the held-out rows; lower is better."""
-
-    candidate: Candidate
-    members: int = 0  # trained in each fold
-    score: float = inf
-    scores: dict[int, float] = field(default_factory=dict)  # by number of members, along the halving
-    by_epochs: dict[int, float] = field(default_factory=dict)  # with all its members, by training length
-    losses: dict[int, Tensor] = field(default_factory=dict, repr=False)  # (held-out rows,), by number of members
-    probabilities: Tensor | None = field(default=None, repr=False)  # averaged, before calibration; None in regression
-    # Mean and standard error of the paired difference to r = 0 with as many members; negative is better.
-    difference: float = 0.0
-    standard_error: float = 0.0
+from mixupmp.train.run import Engine
 
 
 @dataclass(frozen=True)
@@ -143,224 +118,20 @@ def select(
         raise InvalidArgument("plan", type(plan.train).__name__, must)
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
-    evaluator = _Evaluator(plan, search, engine, held_out)
-    trials = [_Trial(candidate, evaluator) for candidate in search.candidates()]
-    members = plan.method.sampler.networks
+    evaluator = Evaluator(plan, search, engine, held_out)
+    trials = [Trial(candidate, evaluator) for candidate in search.candidates()]
+    members = min(plan.method.sampler.networks, search.members or plan.method.sampler.networks)
     with connected(address) if engine == "ray" else nullcontext():
-        _halve(trials, members, search.halving, callback, len(trials) if engine == "ray" else 1)
+        if evaluator.once_for_all():
+            race(trials, evaluator, callback)
+        else:
+            halve(trials, members, search.halving, callback, len(trials) if engine == "ray" else 1)
     results = sorted((t.result for t in trials), key=lambda r: (r.candidate.ratio, r.candidate.alpha or 0.0))
     evaluator.compare(results)
     chosen = evaluator.choose(results, members)
     fits = sum(result.members for result in results) * len(evaluator.plans)
-    calibrator = evaluator.calibrator(chosen) if evaluator.calibrated else None
+    calibrator = evaluator.temperature(chosen.probabilities) if evaluator.calibrated else None
     best = next(trial.best for trial in trials if trial.result is chosen)
     detector = refitted_detector(best) if evaluator.classes else None
     seconds, found = time.perf_counter() - started, tuple(results)
     return Selection(chosen.candidate, found, search.criterion, evaluator.rows, fits, seconds, calibrator, detector)
-
-
-class _Evaluator:
-    """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
-
-    def __init__(self, plan: Plan, search: Search, engine: Engine, held_out: Rows | None = None) -> None:
-        assert has_labels(plan.train)
-        self.classes = plan.task.likelihood.classes is not None
-        self.calibrated = self.classes and search.calibrate
-        self.search, self.engine = search, engine
-        self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
-        pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]
-        if held_out is not None:
-            pairs = [(plan.train, held_out)]
-        elif search.parts > 1 and self.classes and isinstance(search.validation, float):
-            pairs = list(disjoint_parts(plan.train, search.validation, search.parts, plan.seed))
-        else:
-            pairs = list(folds(plan.train, search.validation, self.classes, plan.seed))
-        self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
-        self.held = [held.read() for _, held in pairs]
-        self.rows = sum(map(len, self.held))
-        self.labels = torch.cat([rows.labels for rows in self.held])
-        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
-        self.weights = torch.cat(weights).double()
-
-    def side_by_side(self, trials: list[_Trial], members: int) -> list[dict[int, Tensor]] | None:
-        """Outputs of each trial's missing members, for each fold and member, computed by worker processes.
-
-        None where that is not worth it, or members are trained together.
-        """
-        new = [(trial, fold, member) for trial in trials for fold, member in trial.missing(members)]
-        if self.engine not in ("auto", "processes") or self.plans[0].method.sampler.networks == 1:
-            return None
-        if self.engine == "auto" and choose_engine(self.plans[0], len(new)) != "processes":
-            return None
-        fits = [(t.candidate.applied(self.plans[fold]), member, self.held[fold].inputs) for t, fold, member in new]
-        try:
-            return outputs_in_workers(fits, self.epochs, self.plans[0].recipe.threads)
-        except NotPicklable:
-            if self.engine == "processes":
-                raise
-            return None
-
-    def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> dict[int, Tensor]:
-        """Outputs of these members on the fold's held-out rows, by training length."""
-        plan, inputs = candidate.applied(self.plans[fold]), self.held[fold].inputs
-        enough = None if self.search.patience is None else _Patience(self, fold, self.search.patience)
-        return outputs_by_epochs(plan, members, self.epochs, inputs, self.engine, enough)
-
-    def fold_score(self, fold: int, outputs: Tensor) -> float:
-        """The mean loss on the held-out rows of one fold."""
-        held, criterion = self.held[fold], self.search.criterion
-        if not self.classes:
-            return float(regression_losses(outputs, held.labels, criterion).mean())
-        probabilities = outputs.double().softmax(-1).mean(0)
-        if self.calibrated:
-            probabilities = fit_temperature(probabilities, held.labels, standard_errors=None)(probabilities)
-        return float(class_losses(probabilities, held.labels, criterion).mean())
-
-    def losses(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """The loss of each held-out row, calibrated if so configured, and the averaged probabilities, for one
-        (members, rows, outputs) per fold.
-        """
-        criterion = self.search.criterion
-        if not self.classes:
-            pairs = zip(outputs, self.held, strict=True)
-            return torch.cat([regression_losses(out, rows.labels, criterion) for out, rows in pairs]), None
-        probabilities = torch.cat([fold.double().softmax(-1).mean(0) for fold in outputs])
-        scaled = probabilities
-        if self.calibrated:
-            scaled = fit_temperature(probabilities, self.labels, standard_errors=None)(probabilities)
-        return class_losses(scaled, self.labels, criterion), probabilities
-
-    def mean(self, losses: Tensor) -> float:
-        return float((losses * self.weights).sum() / self.weights.sum())
-
-    def difference(self, losses: Tensor, others: Tensor) -> tuple[float, float]:
-        """The mean of the paired differences, and its standard error."""
-        differences = losses - others
-        mean = self.mean(differences)
-        share = self.weights / self.weights.sum()
-        return mean, float((share * (differences - mean)).square().sum().sqrt())
-
-    def compare(self, results: list[CandidateResult]) -> None:
-        """Each candidate's difference to r = 0, the first of them if it is there, with as many members as both have."""
-        for result in results[1:] if results[0].candidate.ratio == 0 else ():
-            both = result.losses.keys() & results[0].losses.keys()
-            if both:
-                pair = self.difference(result.losses[max(both)], results[0].losses[max(both)])
-                result.difference, result.standard_error = pair
-
-    def choose(self, results: list[CandidateResult], members: int) -> CandidateResult:
-        """The smallest r within `standard_errors` of the best score; among equal r the better score."""
-        complete = [result for result in results if result.members == members and isfinite(result.score)]
-        if not complete:
-            raise AllDiverged("no candidate kept a finite loss: lower the learning rate.")
-        best = min(complete, key=lambda result: result.score)
-        near = []
-        for result in complete:
-            mean, error = self.difference(result.losses[members], best.losses[members])
-            if mean <= self.search.standard_errors * error:
-                near.append(result)
-        return min(near, key=lambda result: (result.candidate.ratio, result.score))
-
-    def calibrator(self, result: CandidateResult) -> Temperature:
-        assert result.probabilities is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
-            return fit_temperature(result.probabilities, self.labels)
-
-
-class _Patience:
-    """True once a fold's score has not become better for so many lengths."""
-
-    def __init__(self, evaluator: _Evaluator, fold: int, lengths: int) -> None:
-        self.evaluator, self.fold, self.lengths = evaluator, fold, lengths
-        self.best, self.since = inf, 0
-
-    def __call__(self, outputs: Tensor) -> bool:
-        score = self.evaluator.fold_score(self.fold, outputs)
-        self.since = 0 if score < self.best else self.since + 1
-        self.best = min(self.best, score)
-        return self.since >= self.lengths
-
-
-class _Trial:
-    """A candidate's members so far, their outputs on held-out rows, and its result."""
-
-    def __init__(self, candidate: Candidate, evaluator: _Evaluator) -> None:
-        self.candidate, self.evaluator = candidate, evaluator
-        self.result = CandidateResult(candidate)
-        self.outputs: list[dict[int, list[Tensor]]] = [{} for _ in evaluator.plans]
-        self.best: list[Tensor] = []  # (members, rows, outputs) of each fold, at the best length
-
-    def missing(self, members: int) -> list[tuple[int, int]]:
-        """(fold, member) of those that it lacks to have so many."""
-        return list(product(range(len(self.outputs)), range(self.result.members, members)))
-
-    def extend(self, members: int) -> None:
-        """Train up to this many members and update the result."""
-        new = list(range(self.result.members, members))
-        for fold in range(len(self.outputs)):
-            self.add(fold, self.evaluator.outputs(self.candidate, fold, new))
-        self.update(members)
-
-    def add(self, fold: int, outputs: dict[int, Tensor]) -> None:
-        """Take over outputs of further members in a fold, by training length."""
-        for epochs, found in outputs.items():
-            self.outputs[fold].setdefault(epochs, []).append(found)
-
-    def update(self, members: int) -> None:
-        """The result with this many members."""
-        self.result.members, self.result.score, self.result.by_epochs = members, inf, {}
-        for epochs in self.evaluator.epochs:
-            if all(epochs in outputs for outputs in self.outputs):
-                self._evaluate(epochs, [torch.cat(outputs[epochs]) for outputs in self.outputs])
-        self.result.scores[members] = self.result.score
-
-    def near(self, best: _Trial) -> bool:
-        """Whether it is not worse than the best by more than two standard errors of their difference."""
-        members = self.result.members
-        if not (members in self.result.losses and members in best.result.losses):
-            return False  # it diverged
-        mean, error = self.evaluator.difference(self.result.losses[members], best.result.losses[members])
-        return mean <= 2 * error
-
-    def _evaluate(self, epochs: int, outputs: list[Tensor]) -> None:
-        losses, probabilities = self.evaluator.losses(outputs)
-        score = self.evaluator.mean(losses)
-        self.result.by_epochs[epochs] = score
-        if score < self.result.score:
-            self.result.score, self.result.probabilities, self.best = score, probabilities, outputs
-            self.result.losses[self.result.members] = losses
-            if self.evaluator.search.epochs is not None:
-                self.result.candidate = replace(self.candidate, epochs=epochs)
-
-
-def _halve(
-    trials: list[_Trial], members: int, halving: bool, callback: Callable[[str], None] | None, concurrent: int
-) -> None:
-    """Successive halving with members as the resource."""
-    rungs = sorted({min(2**k, members) for k in range(members.bit_length() + 1)}) if halving else [members]
-    for rung in rungs:
-        for trial in _extended(trials, rung, concurrent):
-            if callback is not None:
-                callback(f"{trial.result.candidate}: {rung} members, score {trial.result.score:.4f}")
-        ranked = sorted(trials, key=lambda trial: trial.result.score)
-        kept = ranked[: (len(ranked) + 1) // 2]
-        trials = [trial for trial in trials if trial in kept or (trial.candidate.ratio == 0 and trial.near(ranked[0]))]
-
-
-def _extended(trials: list[_Trial], members: int, concurrent: int) -> Iterator[_Trial]:
-    """The trials, each once it has so many members."""
-    outputs = trials[0].evaluator.side_by_side(trials, members)
-    if outputs is not None:
-        following = iter(outputs)
-        for trial in trials:
-            for fold, _ in trial.missing(members):
-                trial.add(fold, next(following))
-            trial.update(members)
-            yield trial
-        return
-    with ThreadPoolExecutor(concurrent) as threads:
-        # One after another they stay in this thread, whose number of cores is pinned.
-        extended = (threads.map if concurrent > 1 else map)(partial(_Trial.extend, members=members), trials)
-        for trial, _ in zip(trials, extended, strict=True):
-            yield trial

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool
+from mixupmp.train.generators import OwnGenerator
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
@@ -28,12 +29,8 @@ def outputs_by_epochs(
     epochs: Sequence[int],
     inputs: Tensor,
     engine: Engine = "auto",
-    enough: Callable[[Tensor], bool] | None = None,
 ) -> dict[int, Tensor]:
     """{epochs: (members, rows, outputs)} on raw inputs; lengths at which every member had diverged are left out.
-
-    `enough` is called with the outputs after each length, and ends the training where it returns True: only where one
-    network is trained once for all lengths.
 
     At a constant learning rate a short training is the beginning of a long one: members are trained once and evaluated
     on the way, if they are trained in this process. Other schedules depend on the length: every length is a training of
@@ -45,7 +42,7 @@ def outputs_by_epochs(
     if len(epochs) > 1 and engine in ("vectorized", "inline") and plan.recipe.schedule == "constant":
         if engine == "vectorized":
             return _vectorized(longest, members, epochs, inputs)
-        return _one_by_one(longest, members, epochs, inputs, enough if len(members) == 1 else None)
+        return _one_by_one(longest, members, epochs, inputs)
     found = {}
     for length in epochs:
         try:
@@ -91,35 +88,38 @@ def _vectorized(plan: Plan, members: Sequence[int], epochs: Sequence[int], input
     return found
 
 
-def _one_by_one(
-    plan: Plan,
-    members: Sequence[int],
-    epochs: Sequence[int],
-    inputs: Tensor,
-    enough: Callable[[Tensor], bool] | None,
-) -> dict[int, Tensor]:
-    recorders = []
-    for member in members:
-        recorders.append(_Recorder(frozenset(epochs), inputs, enough))
-        with suppress(StopTraining):
-            MemberFit(plan, member).run(recorders[-1])
-    found = {length: [r.outputs[length] for r in recorders if length in r.outputs] for length in sorted(epochs)}
+def _one_by_one(plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor) -> dict[int, Tensor]:
+    found: dict[int, list[Tensor]] = {length: [] for length in sorted(epochs)}
+    for training in (Training(plan, member, inputs) for member in members):
+        for length, outputs in found.items():
+            reached = training.advance(length)
+            outputs += [] if reached is None else [reached]
     return {length: torch.cat(outputs) for length, outputs in found.items() if outputs}
 
 
-class _Recorder:
-    """A callback that evaluates the posterior of one network in training, after some of its epochs."""
+class Training:
+    """One network in training, that is evaluated on the way."""
 
-    def __init__(self, epochs: frozenset[int], inputs: Tensor, enough: Callable[[Tensor], bool] | None) -> None:
-        self.epochs, self.inputs, self.enough = epochs, inputs, enough
-        self.outputs: dict[int, Tensor] = {}
+    def __init__(self, plan: Plan, member: int, inputs: Tensor) -> None:
+        self.fit, self.inputs, self.epochs = MemberFit(plan, member), inputs, 0
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it can run in a thread beside others: it draws from generators of its own."""
+        return isinstance(self.fit.generator, OwnGenerator)
+
+    def advance(self, epochs: int) -> Tensor | None:
+        """Train to this length; (members, rows, outputs) on the raw inputs, or None where it has diverged."""
+        self.epochs = epochs
+        with suppress(StopTraining):
+            self.fit.run(self)
+        if self.fit.diverged_at is not None:
+            return None
+        plan, network = self.fit.plan, copy.deepcopy(self.fit.network)  # a posterior freezes its networks
+        posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
+        return posterior.member_outputs(self.inputs, check_finite=False).cpu()
 
     def on_step(self, fit: MemberFit) -> None:
-        """Evaluate a copy: a posterior freezes its networks, and this one goes on training."""
-        if fit.step % fit.steps_an_epoch or fit.epoch not in self.epochs:
-            return
-        plan, network = fit.plan, copy.deepcopy(fit.network)
-        posterior = plan.method.sampler.posterior([network], plan.task, plan.training_data(), plan.seed)
-        self.outputs[fit.epoch] = posterior.member_outputs(self.inputs, check_finite=False).cpu()
-        if self.enough is not None and self.enough(self.outputs[fit.epoch]):
+        """Stop at the length that was asked for."""
+        if fit.step >= self.epochs * fit.steps_an_epoch:
             raise StopTraining

@@ -25,6 +25,7 @@ from mixupmp.core.recipe import batches_of
 from mixupmp.core.rows import evenly_spaced
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format, to_training_mode
+from mixupmp.train.generators import generator_for
 from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
 from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
 
@@ -66,9 +67,7 @@ class MemberFit:
         self.optimizer = self.recipe.build_optimizer(self.network.parameters())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
         self.steps_an_epoch = len(batches_of(len(self.future), self.recipe.batch_size, torch.arange(len(self.future))))
-        # Torch's global generator, which dropout and users' transforms draw from, as it is while this fit runs.
-        self._global_state, self._running = seeds.generator(plan.seed, member, "global").get_state(), False
-        self._cuda_state: Tensor | None = None  # the GPU's own, once it has been used
+        self.generator = generator_for(plan, member, self.network)
         self.step = 0  # steps done
         self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
         self.diverged_at: int | None = None
@@ -103,24 +102,12 @@ class MemberFit:
 
     def run(self, callback: StepCallback) -> MemberSummary:
         """Go on to the end."""
-        with pinned_threads(self.recipe.threads), torch.random.fork_rng():
-            torch.manual_seed(seeds.derive(self.plan.seed, self.member, "global"))
-            torch.set_rng_state(self._global_state)
-            if self._cuda_state is not None:
-                torch.cuda.set_rng_state(self._cuda_state, self.device)
-            self._running = True
+        with pinned_threads(self.recipe.threads), self.generator.running():
             to_training_mode(self.network)
-            try:
-                while not self.finished:
-                    self._run_epoch(callback)
-            finally:
-                self._global_state, self._cuda_state = torch.get_rng_state(), self._cuda_generator()
-                self._running = False
+            while not self.finished:
+                self._run_epoch(callback)
             self._check_weights()
             return self.summary()
-
-    def _cuda_generator(self) -> Tensor | None:
-        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
 
     def _run_epoch(self, callback: StepCallback) -> None:
         started = time.perf_counter()
@@ -260,10 +247,7 @@ class MemberFit:
         tensors = {f"network/{name}": value for name, value in self.weights().items()}
         tensors |= optimizer_tensors(self.optimizer)
         tensors["generator/draws"] = self.draws.get_state()
-        tensors["generator/global"] = torch.get_rng_state() if self._running else self._global_state
-        cuda = self._cuda_generator() if self._running else self._cuda_state
-        if cuda is not None:
-            tensors["generator/cuda"] = cuda
+        tensors |= self.generator.tensors()
         if self.over_confidence is not None:
             tensors["over_confidence"] = self.over_confidence
         if self.losses:
@@ -282,8 +266,7 @@ class MemberFit:
         self.network.load_state_dict(with_prefix(tensors, "network/"))
         restore_optimizer(self.optimizer, with_prefix(tensors, "optimizer/"))
         self.draws.set_state(tensors["generator/draws"])
-        self._global_state, self._cuda_state = tensors["generator/global"], tensors.get("generator/cuda")
-        torch.Generator().set_state(self._global_state)  # which raises where it is no state
+        self.generator.restore(tensors)
         self.over_confidence = tensors.get("over_confidence")
         self._adapt()
         losses = tensors.get("losses", torch.empty(0))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fast.batched_mlp import backward, forward, scripted
+from mixupmp.core.fast.script import scripted
 from mixupmp.core.kernels import uses_global_generator
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
@@ -94,7 +94,7 @@ class Group:
         """One step of every member; returns the batch it was made on."""
         batch = self.feed.next(step)
         outputs, slopes = self._room(batch.inputs.shape[-1])
-        self.forward(batch.inputs, self.weights, self.biases, outputs, [])
+        self.forward(batch.inputs, self.weights, self.biases, outputs)
         slope = self.plan.task.likelihood.output_gradient(outputs[-1], batch.targets, dim=1)
         slope.mul_(batch.shares)
         self.backward(batch.inputs, self.weights, outputs, slope, slopes, *self.gradients)
@@ -125,7 +125,7 @@ class Group:
         columns = inputs.flatten(1).T.expand(len(self.members), -1, -1)
         shapes = [(len(self.members), weight.shape[1], len(inputs)) for weight in self.weights]
         room = [torch.empty(shape) for shape in shapes]
-        self.forward(columns, self.weights, self.biases, room, [])
+        self.forward(columns, self.weights, self.biases, room)
         return room[-1].transpose(1, 2)
 
     def network_weights(self, place: int) -> dict[str, Tensor]:
@@ -162,3 +162,41 @@ class Group:
 def _gradient(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
+
+
+# The two passes are also valid TorchScript, see `scripted`.
+
+
+def forward(inputs: Tensor, weights: list[Tensor], biases: list[Tensor], outputs: list[Tensor]) -> None:
+    """Each layer's outputs, ReLU included, into the room there is for them."""
+    before = inputs
+    for layer in range(len(weights)):
+        if len(biases) > 0:
+            torch.baddbmm(biases[layer], weights[layer], before, out=outputs[layer])
+        else:
+            torch.bmm(weights[layer], before, out=outputs[layer])
+        if layer < len(weights) - 1:
+            outputs[layer].relu_()
+        before = outputs[layer]
+
+
+def backward(
+    inputs: Tensor,
+    weights: list[Tensor],
+    outputs: list[Tensor],
+    slope: Tensor,
+    slopes: list[Tensor],
+    to_weights: list[Tensor],
+    to_biases: list[Tensor],
+) -> None:
+    """The gradients, from the slope of the loss in the last layer's outputs."""
+    for back in range(len(weights)):
+        layer = len(weights) - 1 - back
+        before = outputs[layer - 1] if layer > 0 else inputs
+        torch.bmm(slope, before.transpose(1, 2), out=to_weights[layer])
+        if len(to_biases) > 0:
+            torch.sum(slope, [-1], True, out=to_biases[layer])
+        if layer > 0:
+            below = torch.bmm(weights[layer].transpose(1, 2), slope, out=slopes[layer - 1])
+            # ReLU's derivative, in one vectorized pass over the product.
+            slope = torch.ops.aten.threshold_backward(below, before, 0, grad_input=below)

@@ -1,0 +1,151 @@
+"""What candidates are compared by: their losses on rows that none of their members was trained on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+
+import torch
+from torch import Tensor
+
+from mixupmp.core.plan import Plan
+from mixupmp.core.rows import Rows
+from mixupmp.core.shared import SharedEnsemble
+from mixupmp.core.streams import DatasetRows, has_labels
+from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.held_out import class_losses, folds, regression_losses
+from mixupmp.decide.search import Candidate, Search
+from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
+from mixupmp.train.pool import NotPicklable
+from mixupmp.train.run import AllDiverged, Engine, choose_engine
+
+
+@dataclass
+class CandidateResult:
+    """A candidate, at its best training length, and its scores on the held-out rows; lower is better."""
+
+    candidate: Candidate
+    members: int = 0  # trained in each fold
+    score: float = inf
+    scores: dict[int, float] = field(default_factory=dict)  # by number of members, along the halving
+    by_epochs: dict[int, float] = field(default_factory=dict)  # with all its members, by training length
+    losses: dict[int, Tensor] = field(default_factory=dict, repr=False)  # (held-out rows,), by number of members
+    probabilities: Tensor | None = field(default=None, repr=False)  # averaged, before calibration; None in regression
+    # Mean and standard error of the paired difference to r = 0 with as many members; negative is better.
+    difference: float = 0.0
+    standard_error: float = 0.0
+
+
+class Evaluator:
+    """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
+
+    def __init__(self, plan: Plan, search: Search, engine: Engine, held_out: Rows | None = None) -> None:
+        assert has_labels(plan.train)
+        self.classes = plan.task.likelihood.classes is not None
+        self.calibrated = self.classes and search.calibrate
+        self.search, self.engine = search, engine
+        self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
+        pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]
+        if held_out is not None:
+            pairs = [(plan.train, held_out)]
+        else:
+            pairs = list(folds(plan.train, search.validation, self.classes, plan.seed, search.parts))
+        plan = with_members(plan, search.members)
+        self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
+        self.held = [held.read() for _, held in pairs]
+        self.rows = sum(map(len, self.held))
+        self.labels = torch.cat([rows.labels for rows in self.held])
+        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
+        self.weights = torch.cat(weights).double()
+
+    def side_by_side(self, fits: list[tuple[Candidate, int, int]]) -> list[dict[int, Tensor]] | None:
+        """Outputs of single members, as (candidate, fold, member), computed by worker processes.
+
+        None where that is not worth it, or members are trained together.
+        """
+        if self.engine not in ("auto", "processes") or self.plans[0].method.sampler.networks == 1:
+            return None
+        if self.engine == "auto" and choose_engine(self.plans[0], len(fits)) != "processes":
+            return None
+        calls = [(c.applied(self.plans[fold]), member, self.held[fold].inputs) for c, fold, member in fits]
+        try:
+            return outputs_in_workers(calls, self.epochs, self.plans[0].recipe.threads)
+        except NotPicklable:
+            if self.engine == "processes":
+                raise
+            return None
+
+    def outputs(self, candidate: Candidate, fold: int, members: list[int]) -> dict[int, Tensor]:
+        """Outputs of these members on the fold's held-out rows, by training length."""
+        plan, inputs = candidate.applied(self.plans[fold]), self.held[fold].inputs
+        return outputs_by_epochs(plan, members, self.epochs, inputs, self.engine)
+
+    def once_for_all(self) -> bool:
+        """Whether one network is all there is to train for a candidate and fold, and one training for all lengths."""
+        plan = self.plans[0]
+        constant = self.search.epochs is not None and plan.recipe.schedule == "constant"
+        engine = choose_engine(plan, 1) if self.engine == "auto" else self.engine
+        return constant and plan.method.sampler.networks == 1 and engine == "inline"
+
+    def losses(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """The loss of each held-out row, calibrated if so configured, and the averaged probabilities, for one
+        (members, rows, outputs) per fold.
+        """
+        criterion = self.search.criterion
+        if not self.classes:
+            pairs = zip(outputs, self.held, strict=True)
+            return torch.cat([regression_losses(out, rows.labels, criterion) for out, rows in pairs]), None
+        probabilities = torch.cat([fold.double().softmax(-1).mean(0) for fold in outputs])
+        scaled = probabilities
+        if self.calibrated:
+            scaled = self.temperature(probabilities)(probabilities)
+        return class_losses(scaled, self.labels, criterion), probabilities
+
+    def mean(self, losses: Tensor) -> float:
+        return float((losses * self.weights).sum() / self.weights.sum())
+
+    def difference(self, losses: Tensor, others: Tensor) -> tuple[float, float]:
+        """The mean of the paired differences, and its standard error."""
+        differences = losses - others
+        mean = self.mean(differences)
+        share = self.weights / self.weights.sum()
+        return mean, float((share * (differences - mean)).square().sum().sqrt())
+
+    def compare(self, results: list[CandidateResult]) -> None:
+        """Each candidate's difference to r = 0, the first of them if it is there, with as many members as both have."""
+        for result in results[1:] if results[0].candidate.ratio == 0 else ():
+            both = result.losses.keys() & results[0].losses.keys()
+            if both:
+                pair = self.difference(result.losses[max(both)], results[0].losses[max(both)])
+                result.difference, result.standard_error = pair
+
+    def choose(self, results: list[CandidateResult], members: int) -> CandidateResult:
+        """The smallest r within `standard_errors` of the best score; among equal r the better score."""
+        complete = [result for result in results if result.members == members and isfinite(result.score)]
+        if not complete:
+            raise AllDiverged("no candidate kept a finite loss: lower the learning rate.")
+        best = min(complete, key=lambda result: result.score)
+        near = []
+        for result in complete:
+            mean, error = self.difference(result.losses[members], best.losses[members])
+            if mean <= self.search.standard_errors * error:
+                near.append(result)
+        return min(near, key=lambda result: (result.candidate.ratio, result.score))
+
+    def temperature(self, probabilities: Tensor | None) -> Temperature:
+        """What candidates are compared with, and the chosen one is given: one where it does not help beyond noise."""
+        assert probabilities is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
+            return fit_temperature(probabilities, self.labels)
+
+
+def with_members(plan: Plan, members: int | None) -> Plan:
+    """The plan with at most so many members that share weights."""
+    sampler = plan.method.sampler
+    if members is None or not isinstance(sampler, SharedEnsemble) or sampler.members <= members:
+        return plan
+    return replace(plan, method=replace(plan.method, sampler=SharedEnsemble(members)))
