@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
 
-from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
+from mixupmp import DatasetRows, Recipe, Rows, deep_ensemble, mixup_mp, plan_for
 from mixupmp.core.files import sha256
 from mixupmp.core.plan import Plan
 from mixupmp.data import load
@@ -46,10 +49,29 @@ class Loud(Callback):
             print("moving", flush=True)
 
 
+class Crops(TorchDataset[tuple[Tensor, int]]):
+    """Rows with a live random crop, drawn from torch's global generator."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        down, across = torch.randint(3, (2,)).tolist()
+        padded = torch.nn.functional.pad(self.rows.inputs[index], (1, 1, 1, 1))
+        return padded[:, down : down + 8, across : across + 8], int(self.rows.labels[index])
+
+
 def plan(kind: str) -> Plan:
-    """Small fits that take a second or two: CNNs with Mixup, a longer one without, an MLP."""
+    """Small fits that take a second or two: CNNs with Mixup, one streamed, a longer one without, an MLP."""
     digits = load("digits")
     digits = digits.with_train(digits.train.take(torch.arange(256)))
+    if kind == "streamed":
+        recipe = Recipe(epochs=8, batch_size=32, learning_rate=0.02)
+        in_memory = plan_for(digits, mixup_mp(1.0, 1.0, 2), "cnn", recipe)
+        return replace(in_memory, train=DatasetRows(Crops(digits.train), workers=2))
     if kind == "mlp":
         return plan_for(digits, mixup_mp(1.0, 1.0, 3), "mlp", Recipe(epochs=60, batch_size=32, learning_rate=0.02))
     epochs = {"cnn": 40, "four": 60, "long": 400}[kind]

@@ -25,7 +25,7 @@ from mixupmp.train.run import RunChanged, RunFolder, fit
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """The hashes of runs that nobody disturbed."""
     found = {}
-    for kind in ("cnn", "mlp"):
+    for kind in ("cnn", "mlp", "streamed"):
         folder = tmp_path_factory.mktemp("undisturbed") / kind
         engine = "vectorized" if kind == "mlp" else "inline"
         fit(runs.plan(kind), engine=engine, run=folder)
@@ -55,7 +55,13 @@ def kill_and_resume(folder: Path, kind: str, engine: str, delays: list[float]) -
     go_on(folder, kind, engine)
 
 
-WAYS = [("cnn", "inline"), ("mlp", "vectorized"), ("mlp", "vectorized in processes"), ("cnn", "processes")]
+WAYS = [
+    ("cnn", "inline"),
+    ("mlp", "vectorized"),
+    ("mlp", "vectorized in processes"),
+    ("cnn", "processes"),
+    ("streamed", "inline"),
+]
 
 
 @pytest.mark.parametrize(("kind", "engine"), WAYS)

@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.rows import Standardize
 
-NetworkInputs = Tensor | Mapping[str, Any] | Sequence[Any]
+RawInputs = Tensor | Mapping[str, Any] | Sequence[Any]
 FieldType = Literal["int64", "bool", "uint8", "float32"]
 EXACT = 2**24  # whole numbers below it are exact in float32
 
@@ -101,7 +101,7 @@ class Fields:
         check(named or not any(names), "fields", names, "all named, each differently, or all without a name")
 
     @classmethod
-    def of(cls, inputs: NetworkInputs) -> Fields:
+    def of(cls, inputs: RawInputs) -> Fields:
         """Of these inputs: their names, shapes and types, and the scaling of those that are not whole numbers."""
         return cls(tuple(_described(name, as_tensor(value, name or "inputs")) for name, value in _items(inputs)))
 
@@ -125,7 +125,7 @@ class Fields:
         """Whether rows can be blended or perturbed as they are: not where there are whole numbers."""
         return not any(field.whole for field in self.fields)
 
-    def pack(self, inputs: NetworkInputs) -> Tensor:
+    def pack(self, inputs: RawInputs) -> Tensor:
         """(rows, *shape) of a dict, a tuple or, for tokens, a tensor; packed rows are returned as they are."""
         if isinstance(inputs, Tensor) and inputs.dtype == self.dtype and tuple(inputs.shape[1:]) == self.shape:
             return inputs
@@ -201,7 +201,7 @@ def tried(network: nn.Module, scaled: Tensor) -> Any:
         network.train(training)
 
 
-def _items(inputs: NetworkInputs) -> list[tuple[str, Any]]:
+def _items(inputs: RawInputs) -> list[tuple[str, Any]]:
     if isinstance(inputs, Mapping):
         check(len(inputs) > 0, "inputs", "an empty dict", "a dict of tensors")
         return [(str(name), value) for name, value in inputs.items()]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
 from mixupmp.core.fast.stacked import StackedForward, can_stack
-from mixupmp.core.fields import Fields, NetworkInputs, materialized
+from mixupmp.core.fields import Fields, RawInputs, materialized
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.rows import Standardize, first_not_finite
 
@@ -160,13 +160,13 @@ class Posterior(ABC):
             network.to(device)
         return self
 
-    def member_outputs(self, inputs: NetworkInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
+    def member_outputs(self, inputs: RawInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
         """(members, rows, outputs): logits, or mean and log-variance in regression."""
         return torch.cat(list(self.stream_outputs(inputs, batch_size, check_finite=check_finite)), 1)
 
     @torch.no_grad()
     def stream_outputs(
-        self, inputs: NetworkInputs, batch_size: int = 512, *, pad: bool = False, check_finite: bool = True
+        self, inputs: RawInputs, batch_size: int = 512, *, pad: bool = False, check_finite: bool = True
     ) -> Iterator[Tensor]:
         """Outputs of all members for one block of rows after the other, where all at once would not fit in memory.
 
@@ -197,9 +197,7 @@ class Posterior(ABC):
                 _check_outputs(outputs, block, start)
             yield outputs
 
-    def member_probabilities(
-        self, inputs: NetworkInputs, batch_size: int = 512, *, check_finite: bool = True
-    ) -> Tensor:
+    def member_probabilities(self, inputs: RawInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
         """(members, rows, classes): the predictive of each posterior sample."""
         self._check_classes()
         outputs = self.member_outputs(inputs, batch_size, check_finite=check_finite)
@@ -207,7 +205,7 @@ class Posterior(ABC):
 
     def probabilities(
         self,
-        inputs: NetworkInputs,
+        inputs: RawInputs,
         average: Literal["probabilities", "logits"] = "probabilities",
         batch_size: int = 512,
     ) -> Tensor:
@@ -239,7 +237,7 @@ class Posterior(ABC):
             must = "tokens of the network's vocabulary"
             raise InvalidArgument("inputs", f"tokens from {scaled.min():g} to {scaled.max():g}", must) from error
 
-    def _checked(self, given: NetworkInputs) -> Tensor:
+    def _checked(self, given: RawInputs) -> Tensor:
         if self.task.encoder is not None and isinstance(given, list | tuple):
             given = self.task.encoder(given)
         inputs = self.task.standardize.pack(given)
@@ -271,7 +269,7 @@ class EnsemblePosterior(Posterior):
     """One network for each member."""
 
     def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
-        super().__init__(networks, task, wanted, notes)
+        super().__init__([task.standardize.prepare(network) for network in networks], task, wanted, notes)
         self._stackable = len(self.networks) > 1 and can_stack(self.networks)
         self._stacked: StackedForward | None = None  # made at first use; the networks do not change any more
 

@@ -120,6 +120,12 @@ class Recipe:
         )
 
 
+def evenly_spaced(rows: int, most: int | None = None) -> Tensor:
+    """Indices of all rows, or of `most` of them, evenly spaced: rows may be sorted by class."""
+    count = min(rows, most or rows)
+    return torch.arange(count) * rows // count
+
+
 def batches_of(rows: int, batch_size: int | None, order: Tensor) -> list[Tensor]:
     """The order cut into batches. A last batch of one row, which nothing can normalize, joins the one before."""
     if batch_size is None or batch_size >= rows:

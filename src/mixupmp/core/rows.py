@@ -169,12 +169,6 @@ def _check_class_numbers(labels: Tensor, classes: int, name: str) -> None:
         raise BadData(f"{name} labels must lie in 0..{classes - 1} for {classes} classes, found {wrong}.")
 
 
-def evenly_spaced(rows: int, most: int | None = None) -> Tensor:
-    """Indices of all rows, or of `most` of them, evenly spaced: rows may be sorted by class."""
-    count = min(rows, most or rows)
-    return torch.arange(count) * rows // count
-
-
 @dataclass(frozen=True)
 class Standardize:
     """(inputs - mean) / deviation as float32; uint8 is divided by 255 first.

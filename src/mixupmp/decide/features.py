@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import RowSource, evenly_spaced
+from mixupmp.core.recipe import evenly_spaced
+from mixupmp.core.rows import RowSource
 from mixupmp.core.shared import MemberLinear, SharedNetwork
 
 MEMBERS = 4  # whose features are used: more add little, and take room on disk

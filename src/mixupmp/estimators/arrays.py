@@ -32,7 +32,7 @@ class Layout:
     pixels: bool = False  # uint8, to be divided by 255
     columns: tuple[Column, ...] = ()  # of a table
     order: str = ""  # of the axes of X, as "NHWC"
-    deep: bool = False  # whole numbers up to 65,535, as uint16
+    deep: bool = False  # whole numbers up to 65,535, as uint16, which the network sees divided by that
     fields: Fields | None = None  # of tokens and of several inputs
 
     @property
@@ -51,7 +51,7 @@ class Layout:
         if found.is_floating_point() == (self.pixels or self.deep):
             kinds = ("floats", f"whole numbers from 0 to {255 if self.pixels else DEEPEST_PIXEL}")
             raise InvalidArgument("X", str(found.dtype), f"{kinds[self.pixels or self.deep]}, as in fit")
-        return _as_numbers(found, self.pixels)
+        return _as_numbers(found, self.pixels, self.deep)
 
 
 def is_several(X: Any) -> bool:
@@ -113,7 +113,7 @@ def read_array(X: Any, layout: str | None = None, network: NetworkChoice = None)
     check(low >= 0 and high <= DEEPEST_PIXEL, "X", (low, high), must, hint)
     deep = not oriented.is_floating_point() and (high > 255 or array.dtype == torch.uint16)
     pixels = not oriented.is_floating_point() and not deep
-    rows = _as_numbers(oriented, pixels)
+    rows = _as_numbers(oriented, pixels, deep)
     kind = KINDS.get(layout, "images" if array.ndim == 4 else "video")
     return rows, Layout(kind, tuple(rows.shape[1:]), pixels, order=layout, deep=deep)
 
@@ -164,14 +164,14 @@ def _oriented(array: Tensor, order: str, shape: tuple[int, ...] | None = None) -
     return turned.contiguous() if turned.dtype != torch.uint16 else turned.to(torch.int32).contiguous()
 
 
-def _as_numbers(array: Tensor, pixels: bool) -> Tensor:
-    """Pixels as uint8, all else as finite float32."""
+def _as_numbers(array: Tensor, pixels: bool, deep: bool) -> Tensor:
+    """Pixels as uint8, deep ones as shares of 65,535, all else as finite float32."""
     if pixels:
         if array.dtype != torch.uint8:
             low, high = int(array.min()), int(array.max())
             check(low >= 0 and high <= 255, "X", (low, high), "pixels from 0 to 255 where they are whole numbers")
         return array.to(torch.uint8)
-    numbers = array.float()
+    numbers = array.float() / DEEPEST_PIXEL if deep else array.float()
     if not bool(torch.isfinite(numbers).all()):
         raise BadData("X contains NaN or infinity: remove or impute those rows.")
     return numbers

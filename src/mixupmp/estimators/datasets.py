@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData
-from mixupmp.core.rows import evenly_spaced
+from mixupmp.core.recipe import evenly_spaced
 from mixupmp.core.streams import LABELS, DatasetRows, IterableRows, parted, stream_of
 
 SAMPLE = 2048  # rows of a stream from which the scaling of its inputs is computed

@@ -11,7 +11,6 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,12 @@ from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError, che
 from mixupmp.core.fields import Fields
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Gaussian
-from mixupmp.core.posterior import Posterior, Task
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
 from mixupmp.export.flags import Flags
+from mixupmp.export.inputs import GraphInput, graph_inputs
 from mixupmp.export.members import member_module
 from mixupmp.metrics.checks import TINY
 
@@ -80,18 +80,7 @@ def export_onnx(
     graph = _graph(posterior, inputs, calibrator, target, flags).eval()
     names: tuple[str, ...] = CLASSIFIER_OUTPUTS if task.likelihood.classes else REGRESSOR_OUTPUTS
     names += () if flags is None else flags.outputs
-    with warnings.catch_warnings(), _plain_attention():
-        warnings.simplefilter("ignore")  # deprecations inside the exporter
-        program: Any = torch.onnx.export(
-            graph,
-            examples,
-            dynamo=True,
-            opset_version=OPSET,
-            verbose=False,
-            input_names=[entry.name for entry in inputs],
-            output_names=list(names),
-            dynamic_shapes={"inputs": tuple({0: torch.export.Dim("rows", min=1)} for _ in inputs)},
-        )
+    program = _exported(graph, examples, [entry.name for entry in inputs], names)
     model = program.model_proto
     metadata = _metadata(posterior, inputs, calibrator, flags)
     onnx.helper.set_model_props(model, metadata)
@@ -102,39 +91,24 @@ def export_onnx(
     return metadata
 
 
-@dataclass(frozen=True)
-class GraphInput:
-    """One input of a graph: its name, and the shape of a row and the type of its numbers."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def example(self, rows: int) -> Tensor:
-        """Random rows. Tokens are 0 and 1, which every vocabulary has; a mask keeps some places and leaves out some."""
-        generator, shape = torch.Generator().manual_seed(0), (rows, *self.shape)
-        if self.dtype.is_floating_point:
-            return torch.randn(shape, generator=generator)
-        if self.dtype == torch.uint8:
-            return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        drawn = torch.randint(0, 2, shape, generator=generator)
-        if self.shape:
-            drawn[..., 0], drawn[..., -1] = 1, 0
-        return drawn.to(self.dtype)
-
-    def __str__(self) -> str:
-        kind = "uint8 pixels" if self.dtype == torch.uint8 else str(self.dtype).removeprefix("torch.")
-        return f"{kind} ({', '.join(map(str, ('rows', *self.shape)))})"
-
-
-def graph_inputs(task: Task, pixels: bool | None = None) -> tuple[GraphInput, ...]:
-    """The inputs of a task's graph: "inputs", or one for each field."""
-    if isinstance(task.standardize, Standardize):
-        pixels = len(task.input_shape) == 3 if pixels is None else pixels
-        return (GraphInput("inputs", task.input_shape, torch.uint8 if pixels else torch.float32),)
-    fields = task.standardize.fields
-    names = [f.name or ("inputs" if len(fields) == 1 else f"inputs_{place}") for place, f in enumerate(fields)]
-    return tuple(GraphInput(name, f.shape, getattr(torch, f.dtype)) for name, f in zip(names, fields, strict=True))
+def _exported(graph: nn.Module, examples: tuple[Tensor, ...], inputs: list[str], outputs: tuple[str, ...]) -> Any:
+    with warnings.catch_warnings(), _plain_attention():
+        warnings.simplefilter("ignore")  # deprecations inside the exporter
+        try:
+            return torch.onnx.export(
+                graph,
+                examples,
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+                input_names=inputs,
+                output_names=list(outputs),
+                dynamic_shapes={"inputs": tuple({0: torch.export.Dim("rows", min=1)} for _ in inputs)},
+            )
+        except torch.onnx.OnnxExporterError as error:
+            cause = str(error.__cause__ or error).strip().partition("\n")[0]
+            must = "one that torch.export can trace: without decisions that depend on the values of its inputs"
+            raise InvalidArgument("network", f"{type(graph).__name__} of it", must, f"{cause}.") from error
 
 
 @contextmanager
@@ -291,7 +265,12 @@ def _check(path: Path, graph: nn.Module, names: tuple[str, ...], inputs: Sequenc
         with torch.no_grad(), _plain_attention():
             expected = graph(*examples.values())
         given = {name: example.numpy() for name, example in examples.items()}
-        for name, ours, theirs in zip(names, expected, session.run(None, given), strict=True):
+        try:
+            found = session.run(None, given)
+        except Exception as error:  # onnxruntime's own classes
+            must = "one for which the number of rows is free: take x.shape[0] where it has len(x)"
+            raise InvalidArgument("network", f"an error for {rows} rows", must, f"{error}") from error
+        for name, ours, theirs in zip(names, expected, found, strict=True):
             if name in Flags.outputs[1:]:
                 continue  # steps of the score, where the last bit may decide
             scale = max(1.0, float(ours.abs().max()))

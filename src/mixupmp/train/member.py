@@ -21,8 +21,7 @@ from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import MemberSummary, logits_of
 from mixupmp.core.predictive import Future, simulate
-from mixupmp.core.recipe import batches_of
-from mixupmp.core.rows import evenly_spaced
+from mixupmp.core.recipe import batches_of, evenly_spaced
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format, to_training_mode
 from mixupmp.train.generators import generator_for

@@ -28,8 +28,8 @@ from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior, Task
-from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Dataset, Rows, evenly_spaced, split
+from mixupmp.core.recipe import Recipe, evenly_spaced
+from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.streams import DatasetRows, IterableRows, has_labels

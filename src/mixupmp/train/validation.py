@@ -13,7 +13,7 @@ from torch.nn import functional
 from mixupmp.core.cut import in_eval_mode
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import EnsemblePosterior
-from mixupmp.core.rows import evenly_spaced
+from mixupmp.core.recipe import evenly_spaced
 from mixupmp.metrics.scores import Scores
 
 

@@ -13,6 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
+from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.posterior import Task
+from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.web.pages import content_security_policy, render
 from mixupmp.web.png import data_uri, is_picture
@@ -32,6 +35,7 @@ from mixupmp.web.serve.inputs import (
 from mixupmp.web.serve.model import ServedModel
 from mixupmp.web.serve.schemas import (
     Example,
+    InputField,
     Limits,
     Metadata,
     Networks,
@@ -48,7 +52,8 @@ OPEN = frozenset({"/", *(f"/static/{name}" for name in SCRIPTS)})
 ABOUT = "A martingale posterior behind HTTP: probabilities, each member's, and when not to trust them."
 PREDICT = (
     "Rows as JSON or as a .npy file, sentences as JSON, one image, or one WAV file. Integers 0..255 are pixels; other "
-    "numbers are taken as they are."
+    "numbers are taken as they are. A model of several inputs takes them by name in JSON: input_fields of /metadata "
+    "has their names and shapes."
 )
 REFUSALS: Mapping[int, str] = {
     400: "A Host header that is not a host name.",
@@ -150,7 +155,11 @@ def _add_predict(
     reader = RowReader(model.posterior.task, limits, model.pixels_only)
 
     async def answer(request: Request, resize: bool) -> Response:
-        results = await batcher.results(await reader.read(request, resize))
+        rows = await reader.read(request, resize)
+        try:
+            results = await batcher.results(rows)
+        except InvalidArgument as error:  # a token that the network does not know
+            raise unusable(str(error)) from None
         predictions = [one for one in results if one is not None]
         if len(predictions) < len(results):
             raise unusable(f"Row {results.index(None)} has numbers so large that the output is not finite.")
@@ -210,6 +219,7 @@ def _add_about(app: FastAPI, model: ServedModel, limits: Limits) -> None:
         classes=list(model.classes),
         input_shape=list(posterior.task.input_shape),
         takes=takes(posterior.task),
+        input_fields=_input_fields(posterior.task),
         members=posterior.members,
         networks=Networks(there=len(posterior.networks), wanted=posterior.wanted),
         notes=list(posterior.notes),
@@ -229,6 +239,13 @@ def _add_about(app: FastAPI, model: ServedModel, limits: Limits) -> None:
     @app.get("/examples", summary="Held-out images to try")
     async def examples() -> list[Example]:
         return images
+
+
+def _input_fields(task: Task) -> list[InputField]:
+    """The inputs of tokens and of several inputs; none for a single tensor of numbers."""
+    if isinstance(task.standardize, Standardize):
+        return []
+    return [InputField(name=f.name, shape=list(f.shape), dtype=f.dtype) for f in task.standardize.fields]
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -17,6 +17,7 @@ import torch
 from fastapi import HTTPException
 from torch import Tensor
 
+from mixupmp.core.errors import MixupMPError
 from mixupmp.web.serve.schemas import Limits
 
 Result = TypeVar("Result")
@@ -98,9 +99,7 @@ class Batcher(Generic[Result]):
             try:
                 found = await loop.run_in_executor(self.thread, self.compute, inputs)
             except Exception as error:  # noqa: BLE001 - the requests get it, and the worker goes on
-                for request in batch:
-                    if not request.results.done():
-                        request.results.set_exception(error)
+                await self._one_by_one(batch, error)
                 continue
             first = 0
             for request in batch:
@@ -108,6 +107,20 @@ class Batcher(Generic[Result]):
                 if not request.results.done():
                     request.results.set_result(found[first:last])
                 first = last
+
+    async def _one_by_one(self, batch: list[QueuedRequest[Result]], error: Exception) -> None:
+        """A request that cannot be computed, as one with an unknown token, must not fail those it came with."""
+        loop = asyncio.get_running_loop()
+        for request in batch:
+            if request.results.done():
+                continue
+            if len(batch) == 1 or not isinstance(error, MixupMPError):
+                request.results.set_exception(error)
+                continue
+            try:
+                request.results.set_result(await loop.run_in_executor(self.thread, self.compute, request.inputs))
+            except Exception as own:  # noqa: BLE001 - the request gets it
+                request.results.set_exception(own)
 
     def _next_batch(self) -> list[QueuedRequest[Result]]:
         """The requests to compute now: first come first served, of one dtype, as many as fit."""

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.errors import BadData, MixupMPError
+from mixupmp.core.fields import Fields
 from mixupmp.core.posterior import Task
+from mixupmp.core.rows import Standardize
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.images import TooManyPixels, WrongSize, read_image
 from mixupmp.data.sound_files import encoded_wave
@@ -105,6 +107,10 @@ def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise unusable(f'The body must be {{"inputs": [...]}} as JSON: {where} {first["msg"]}'[:200] + ".") from None
+    if not isinstance(task.standardize, Standardize):
+        return to_packed_rows(given, task.standardize, limits)
+    if isinstance(given, dict):
+        raise unusable("inputs must be an array of numbers: the model takes a single input.")
     if isinstance(task.encoder, Vocabulary) and all(isinstance(sentence, str) for sentence in given):
         if len(given) > limits.rows:
             raise _too_large("The number of rows", len(given), limits.rows)
@@ -154,8 +160,35 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
         raise unusable(_short(error)) from None
 
 
+def to_packed_rows(given: list[Any] | dict[str, Any] | NDArray[Any], fields: Fields, limits: Limits) -> Tensor:
+    """Tokens, or several inputs by name or by position, as rows of the model."""
+    names = [field.name for field in fields.fields]
+    if isinstance(given, dict):
+        parts = [given[name] for name in names if name in given]
+        known = bool(names[0]) and len(parts) == len(given)
+    else:
+        parts = [given] if fields.single else list(given)
+        known = not names[0]
+    if not known or len(parts) != len(names) or not all(isinstance(part, list | np.ndarray) for part in parts):
+        listed = ", ".join(f'"{name}": [...]' for name in names)
+        several = f"{{{listed}}}" if names[0] else f"a list of {len(names)} arrays"
+        raise unusable(f"inputs must be {'rows of tokens' if fields.single else several}, as the model was fitted to.")
+    arrays = [part if isinstance(part, np.ndarray) else _array(part) for part in parts]
+    arrays = [a[None] if a.shape == f.shape else a for a, f in zip(arrays, fields.fields, strict=True)]
+    if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays):
+        raise unusable("The inputs have NaN or infinity: only finite numbers are accepted.")
+    if len(arrays[0]) > limits.rows:
+        raise _too_large("The number of rows", len(arrays[0]), limits.rows)
+    try:
+        return fields.pack(dict(zip(names, arrays, strict=True)) if names[0] else arrays)
+    except MixupMPError as error:
+        raise unusable(str(error)) from None
+
+
 def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
     """An array as rows of the model's input shape."""
+    if not isinstance(task.standardize, Standardize):
+        return to_packed_rows(array, task.standardize, limits)
     shape = task.input_shape
     if array.shape == shape or (len(shape) == 3 and array.shape == shape[1:] and shape[0] == 1):
         array = array[None]  # a single row

@@ -12,13 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun, MissingExtra, check
+from mixupmp.core.errors import BadRun, InvalidArgument, MissingExtra, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
 from mixupmp.decide.calibrators import Calibrator, pool
 from mixupmp.decide.conformal import Conformal, fit_conformal
 from mixupmp.decide.detect import FALSE_ALARM, PROBABILITY_SCORES, Detector
+from mixupmp.export.inputs import graph_feed, graph_inputs
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import GuaranteeWarning, mutual_information, predictive_entropy
 from mixupmp.web.serve.schemas import Guarantee, Prediction
@@ -141,7 +142,7 @@ class ServedModel:
     @property
     def pixels_only(self) -> bool:
         """Whether only pixels 0..255 are taken: an ONNX graph of images has one input type."""
-        return self.runtime == "onnx" and len(self.posterior.task.input_shape) == 3
+        return self.runtime == "onnx" and graph_inputs(self.posterior.task)[0].dtype == torch.uint8
 
     def predict(self, inputs: Tensor) -> list[Prediction | None]:
         """A prediction for each row, or None where a network's output was not finite."""
@@ -192,7 +193,13 @@ def onnx_members(posterior: Posterior, threads: int = 1) -> MemberProbabilities:
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
 
     def members(inputs: Tensor) -> Tensor:
-        (found,) = session.run(["member_probabilities"], {"inputs": inputs.numpy()})
+        try:
+            (found,) = session.run(["member_probabilities"], graph_feed(posterior.task, inputs))
+        except Exception as error:  # onnxruntime's own classes
+            if posterior.task.standardize.blendable:
+                raise
+            must = "tokens of the network's vocabulary"
+            raise InvalidArgument("inputs", f"tokens from {inputs.min():g} to {inputs.max():g}", must) from error
         return torch.from_numpy(found)
 
     return members
@@ -250,7 +257,7 @@ def served_model(
 def _class_names(posterior: Posterior, outputs: int) -> tuple[str, ...]:
     """The classes' names, one for each of the networks' outputs."""
     names = posterior.task.class_names
-    row = torch.zeros(1, *posterior.task.input_shape)
+    row = posterior.task.standardize(torch.zeros(1, *posterior.task.input_shape))
     found = posterior.member_probabilities(row).shape[-1]
     if not len(names) == outputs == found:
         raise BadRun(f"the run has {len(names)} class names, {outputs} classes and {found} outputs: they must agree.")

@@ -49,11 +49,14 @@ class Limits:
 
 
 class PredictRequest(BaseModel):
-    """Rows to predict: finite numbers, nested as the model's inputs are, or one such row; or sentences."""
+    """Rows to predict: finite numbers, nested as the model's inputs are, or one such row; or sentences.
+
+    A model of several inputs takes an object with the rows of each by name.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    inputs: list[Any] = Field(min_length=1, description="Rows of finite numbers, or sentences.")
+    inputs: list[Any] | dict[str, Any] = Field(min_length=1, description="Rows of finite numbers, or sentences.")
 
 
 class Prediction(BaseModel):
@@ -105,6 +108,14 @@ class Networks(BaseModel):
     wanted: int
 
 
+class InputField(BaseModel):
+    """One input of a model of tokens or of several inputs."""
+
+    name: str = Field(description="Empty: by position.")
+    shape: list[int]
+    dtype: str
+
+
 class Metadata(BaseModel):
     """What is served."""
 
@@ -114,6 +125,7 @@ class Metadata(BaseModel):
     classes: list[str]
     input_shape: list[int]
     takes: Literal["numbers", "sentences", "sounds"] = "numbers"
+    input_fields: list[InputField] = Field(description="Of tokens and of several inputs; else empty.")
     members: int
     networks: Networks
     notes: list[str]

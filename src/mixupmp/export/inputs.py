@@ -1,0 +1,57 @@
+"""The inputs of an ONNX graph: one tensor, or one for each field of the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mixupmp.core.posterior import Task
+from mixupmp.core.rows import Standardize
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One input of a graph: its name, and the shape of a row and the type of its numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def example(self, rows: int) -> Tensor:
+        """Random rows. Tokens are 0 and 1, which every vocabulary has; a mask keeps some places and leaves out some."""
+        generator, shape = torch.Generator().manual_seed(0), (rows, *self.shape)
+        if self.dtype.is_floating_point:
+            return torch.randn(shape, generator=generator)
+        if self.dtype == torch.uint8:
+            return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        drawn = torch.randint(0, 2, shape, generator=generator)
+        if self.shape:
+            drawn[..., 0], drawn[..., -1] = 1, 0
+        return drawn.to(self.dtype)
+
+    def __str__(self) -> str:
+        kind = "uint8 pixels" if self.dtype == torch.uint8 else str(self.dtype).removeprefix("torch.")
+        return f"{kind} ({', '.join(map(str, ('rows', *self.shape)))})"
+
+
+def graph_inputs(task: Task, pixels: bool | None = None) -> tuple[GraphInput, ...]:
+    """The inputs of a task's graph: "inputs", or one for each field."""
+    if isinstance(task.standardize, Standardize):
+        pixels = len(task.input_shape) == 3 if pixels is None else pixels
+        return (GraphInput("inputs", task.input_shape, torch.uint8 if pixels else torch.float32),)
+    fields = task.standardize.fields
+    names = [f.name or ("inputs" if len(fields) == 1 else f"inputs_{place}") for place, f in enumerate(fields)]
+    return tuple(GraphInput(name, f.shape, getattr(torch, f.dtype)) for name, f in zip(names, fields, strict=True))
+
+
+def graph_feed(task: Task, rows: Tensor) -> dict[str, NDArray[Any]]:
+    """Raw rows as the inputs of the task's graph, by name."""
+    inputs = graph_inputs(task)
+    if isinstance(task.standardize, Standardize):
+        return {inputs[0].name: rows.numpy()}
+    parts = rows.flatten(1).split([field.numbers for field in task.standardize.fields], 1)
+    return {i.name: p.reshape(-1, *i.shape).to(i.dtype).numpy() for i, p in zip(inputs, parts, strict=True)}
