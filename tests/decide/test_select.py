@@ -30,6 +30,7 @@ from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import split
 from mixupmp.decide.calibrate import fit_temperature
+from mixupmp.decide.default import choose
 from mixupmp.decide.evaluator import CandidateResult, Evaluator
 from mixupmp.decide.held_out import class_losses, disjoint_parts, folds
 from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
@@ -365,3 +366,14 @@ def test_folds_are_parts_of_a_share_with_classes_and_without(plan: Plan) -> None
 def test_fewer_members_in_a_search_are_not_fewer_in_the_fit(shared: Plan) -> None:
     found = select(shared, Search(pairs=((0.0, None),), epochs=(1, 2), members=2))
     assert found.chosen.applied(shared).method.sampler.members == 3
+
+
+def test_what_is_fixed_goes_over_the_pairs_of_a_search(shared: Plan) -> None:
+    search = Search(pairs=((0.0, None), (1.0, 2.0)), epochs=(1,), members=2)
+    for ratio, alpha, tried in (
+        (0.0, None, [Candidate(0.0, None, 1)]),
+        (None, 0.3, [Candidate(0.0, None, 1), Candidate(1.0, 0.3, 1)]),
+    ):
+        choice = choose(shared, ratio=ratio, alpha=alpha, search=search)
+        assert choice.selection is not None
+        assert [result.candidate for result in choice.selection.results] == tried

@@ -144,6 +144,9 @@ def _pairs(ratio: float | None, alpha: float | None) -> tuple[tuple[float, float
 
 def _fixed(search: Search, ratio: float | None, alpha: float | None) -> Search:
     """A search of the user's own, with what is fixed in place of its candidates."""
+    if search.pairs is not None:
+        given = ((r if ratio is None else ratio, (a or ALPHA) if alpha is None else alpha) for r, a in search.pairs)
+        return replace(search, pairs=tuple(dict.fromkeys((r, a if r else None) for r, a in given)))
     if ratio is not None:
         search = replace(search, ratios=(0.0, ratio, inf))
     return search if alpha is None else replace(search, alphas=(alpha,))

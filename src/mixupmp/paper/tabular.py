@@ -34,6 +34,7 @@ from mixupmp.decide.abstain import rejection
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.conformal import fit_conformal
 from mixupmp.decide.default import choose
+from mixupmp.decide.search import Search
 from mixupmp.metrics import evaluate
 from mixupmp.train.plans import make_plan, mixup_mp_for
 from mixupmp.train.run import fit
@@ -171,8 +172,8 @@ class Tuned:
 
     classes_: NDArray[np.int64]
 
-    def __init__(self, ratio: float | None, seed: int) -> None:
-        self.ratio, self.seed = ratio, seed
+    def __init__(self, ratio: float | None, seed: int, search: Search | None = None) -> None:
+        self.ratio, self.seed, self.search = ratio, seed, search
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Tuned:
         """Choose on held-out rows, then fit all rows."""
@@ -181,7 +182,7 @@ class Tuned:
         task = Task(Categorical(len(self.classes_)), Standardize.of(inputs), tuple(inputs.shape[1:]))
         method = mixup_mp_for(task.input_shape, None, 1.0 if self.ratio is None else self.ratio)
         plan = make_plan(Rows(inputs, torch.from_numpy(labels.astype(np.int64))), task, method, seed=self.seed)
-        choice = choose(plan, ratio=self.ratio, length=True)
+        choice = choose(plan, ratio=self.ratio, length=True, search=self.search)
         self.posterior, self.calibrator = fit(choice.plan), choice.calibrator
         return self
 
@@ -194,9 +195,9 @@ class Tuned:
         return found
 
 
-def ours(seed: int) -> dict[str, Callable[[], Classifier]]:
-    """MixupMP as it comes, and the deep ensemble with the same tuning."""
-    return {"MixupMP": lambda: Tuned(None, seed), "deep ensemble": lambda: Tuned(0.0, seed)}
+def ours(seed: int, search: Search | None = None) -> dict[str, Callable[[], Classifier]]:
+    """MixupMP as it comes, or with this search, and the deep ensemble with the same tuning."""
+    return {"MixupMP": lambda: Tuned(None, seed, search), "deep ensemble": lambda: Tuned(0.0, seed, search)}
 
 
 def score(make: Callable[[], Classifier], fold: Fold) -> dict[str, Any]:

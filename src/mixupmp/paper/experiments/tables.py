@@ -7,6 +7,7 @@ those that are only reported, apart.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import sqrt
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mixupmp.decide.search import Search
 from mixupmp.paper.figures import REFERENCE, color_of, panels, save
 from mixupmp.paper.study import Study
 from mixupmp.paper.tabular import DEVELOPMENT, FOLDS, REPORTED, ours, read_folds, rivals, run_folds
@@ -24,6 +26,7 @@ from mixupmp.plots.style import styled
 TITLE = "MixupMP, the deep ensemble and rivals on KEEL's tables (not in the paper)"
 DATASETS = {"smoke": ("wine",), "cpu": (*DEVELOPMENT, *REPORTED), "paper": (*DEVELOPMENT, *REPORTED)}
 COUNTS = {"smoke": 1, "cpu": FOLDS, "paper": 10}
+SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
 HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
 SHOWN = ("nll", "brier", "ece", "acc", "aurc")
 HIGHER_IS_BETTER = ("acc",)
@@ -32,13 +35,20 @@ Scores = Mapping[str, Mapping[str, float]]  # of each classifier on each set, me
 
 def run(study: Study, dataset: str) -> None:
     """Score every classifier on a set, and write all tables again."""
-    folder = study.results / study.name / ("folds" if study.scale != "smoke" else "smoke")
+    started, smoke = time.time(), study.scale == "smoke"
+    folder = study.results / study.name / ("smoke" if smoke else "folds")
     if not study.partial:
-        run_folds({**ours(0), **rivals(0, study.say)}, (dataset,), folder, COUNTS[study.scale], study.say)
+        others = rivals(0, study.say)
+        if smoke:
+            others = {"logistic regression": others["logistic regression"]}
+        classifiers = {**ours(0, SMOKE if smoke else None), **others}
+        run_folds(classifiers, (dataset,), folder, COUNTS[study.scale], study.say)
     for half, sets in HALVES.items():
         records = [record for record in read_folds(folder) if record["set"] in sets]
         if records:
-            write_half(records, folder.parent, half if study.scale != "smoke" else f"smoke-{half}")
+            write_half(records, folder.parent, f"smoke-{half}" if smoke else half)
+    differences = ["not of the paper", *(["two candidates, three epochs, one rival"] if smoke else [])]
+    study.record(differences, [0], started, folds=COUNTS[study.scale])
 
 
 def write_half(records: Sequence[dict[str, Any]], folder: Path, half: str) -> None:
