@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import training, using
+from benchmarks import streaming, training, using
 from benchmarks.timing import Row
 from mixupmp import __version__
 
@@ -28,6 +28,7 @@ ALL = {
     "metrics": using.metrics,
     "more-members": training.more_members,
     "checkpointing": training.checkpointing,
+    "streamed": streaming.streamed,
 }
 
 

@@ -39,23 +39,20 @@ def global_seed(seed: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def all_global(seed: int, restore: bool = True) -> Iterator[None]:
-    """Seed the global generators of torch, NumPy and `random` in a block, for transforms of a user's Dataset.
-
-    Parameters
-    ----------
-    restore
-        Put their states back after; not needed in a process of its own.
-    """
-    states = (torch.get_rng_state(), np.random.get_state(), random.getstate()) if restore else None  # noqa: NPY002
+def seed_all(seed: int) -> None:
+    """Seed the global generators of torch, NumPy and `random`, for transforms of a user's Dataset."""
     torch.default_generator.manual_seed(seed)  # of the CPU alone: a worker process must not start a GPU's
     np.random.seed(seed % 2**32)  # noqa: NPY002 - what users' transforms draw from
     random.seed(seed)
+
+
+@contextmanager
+def all_restored() -> Iterator[None]:
+    """Put the states of the generators that `seed_all` seeds back after a block."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
     finally:
-        if states is not None:
-            torch.set_rng_state(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            random.setstate(states[2])
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])

@@ -8,6 +8,7 @@ worker, engine or order, and after a resume. The fit's own draws are not touched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeGuard
 
@@ -253,9 +254,13 @@ class _Seeded(TorchDataset[Any]):
     dataset: TorchDataset[Any]
     seed: int
 
-    def __getitem__(self, key: tuple[int, int]) -> Any:
-        with seeds.all_global(seeds.derive(self.seed, *key), restore=get_worker_info() is None):
-            return self.dataset[key[1]]
+    def __getitems__(self, keys: list[tuple[int, int]]) -> list[Any]:
+        with seeds.all_restored() if get_worker_info() is None else nullcontext():
+            return [self._item(*key) for key in keys]
+
+    def _item(self, epoch: int, index: int) -> Any:
+        seeds.seed_all(seeds.derive(self.seed, epoch, index))
+        return self.dataset[index]
 
 
 @dataclass
@@ -268,8 +273,8 @@ class _Iterated(IterableDataset[Any]):
     collate: Collate
 
     def __iter__(self) -> Iterator[Any]:
-        with seeds.all_global(self.seed, restore=False):
-            items = enumerate(iter(self.dataset))
+        seeds.seed_all(self.seed)
+        items = enumerate(iter(self.dataset))
         for chunk in self.chunks:
             wanted, batch = iter(chunk), []
             place = next(wanted)
