@@ -65,6 +65,18 @@ def test_moving_r_changes_the_landscape_and_the_future(visit: Callable[..., Any]
     assert "float('inf')" in page.locator("#snippet").inner_text()
 
 
+def test_warped_blends_can_be_seen(visit: Callable[..., Any], address: str) -> None:
+    page = visit(address + SMALL).page
+    settled(page)
+    before = landscape(page)
+    page.get_by_text("Other futures").click()
+    trained_again(page, lambda: page.get_by_label("Warped MixupMP").check())
+    assert landscape(page) != before
+    assert page.locator("#landscape-title").inner_text().startswith("Warped MixupMP, r = 1")
+    assert "base=mixupmp.WarpedMixup(alpha=1.0" in page.locator("#snippet").inner_text()
+    assert page.locator("#alpha-row").is_visible()
+
+
 def test_drawing_points_retrains(visit: Callable[..., Any], address: str) -> None:
     page = visit(address + SMALL).page
     settled(page)

@@ -10,8 +10,16 @@ import torch
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure, WarpedMixup
 from mixupmp.core.errors import BadData, InvalidArgument
-from mixupmp.core.methods import Method, bayesian_bootstrap, dp_mp_perturbed, dp_mp_uniform, mixup_mp
+from mixupmp.core.methods import (
+    Method,
+    bayesian_bootstrap,
+    dp_mp_perturbed,
+    dp_mp_uniform,
+    martingale_posterior,
+    mixup_mp,
+)
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows
@@ -33,7 +41,16 @@ def _infinity(value: object) -> object:
     return inf if value == "inf" else value  # JSON has no infinity
 
 
-Predictive = Literal["mixup-mp", "bayesian-bootstrap", "dp-mp-perturbed", "dp-mp-uniform"]
+Predictive = Literal[
+    "mixup-mp",
+    "bayesian-bootstrap",
+    "dp-mp-perturbed",
+    "dp-mp-uniform",
+    "warped-mixup",
+    "smote",
+    "gaussian-copula",
+    "feature-swap",
+]
 PREDICTIVES: tuple[str, ...] = get_args(Predictive)
 Ratio = Annotated[float, Field(strict=True), BeforeValidator(_infinity), AfterValidator(_not_nan)]
 Scale = Annotated[float, Field(strict=True, ge=0.01, le=100, allow_inf_nan=False)]
@@ -53,7 +70,7 @@ class Scene:
     predictive
         Which future.
     ratio, alpha, variance
-        r, alpha of Mixup, and the variance of perturbed copies.
+        r, alpha of Mixup, plain or warped, and the variance of perturbed copies.
     members, steps, learning_rate, seed
         Of the fit.
     points
@@ -88,7 +105,13 @@ class Scene:
             return dp_mp_perturbed(self.ratio, self.variance, self.members)
         if self.predictive == "dp-mp-uniform":
             return dp_mp_uniform(self.ratio, -LIMIT, LIMIT, self.members)
-        return mixup_mp(self.ratio, self.alpha, self.members)
+        if self.predictive == "mixup-mp":
+            return mixup_mp(self.ratio, self.alpha, self.members)
+        return martingale_posterior(self.ratio, self.base(), self.members)
+
+    def base(self) -> BaseMeasure:
+        """The base measure that the predictive is named after."""
+        return WarpedMixup(self.alpha) if self.predictive == "warped-mixup" else BASE_MEASURES[self.predictive]
 
     def recipe(self) -> Recipe:
         """Plain gradient descent on all rows at once, as in the paper's 2-D example."""
@@ -120,6 +143,9 @@ class Scene:
             "dp-mp-uniform": f"dp_mp_uniform(ratio={ratio}, low=-15, high=15, members={self.members})",
             "mixup-mp": f"mixup_mp(ratio={ratio}, alpha={self.alpha:g}, members={self.members})",
         }
+        if self.predictive not in calls:
+            measure = f"base=mixupmp.{self.base()!r}"
+            calls[self.predictive] = f"martingale_posterior(ratio={ratio}, {measure}, members={self.members})"
         data = 'dataset = mixupmp.data.load("clusters")'
         if self.points is not None:
             listed = ", ".join(f"({x:g}, {y:g}, {label})" for x, y, label in self.points)

@@ -35,12 +35,14 @@ const says = (ratio) => (ratio === Infinity ? "∞" : String(ratio));
 const nameOf = ({ predictive, ratio }) => {
   if (predictive === "bayesian-bootstrap") return "Bayesian bootstrap";
   if (predictive === "mixup-mp") return ratio === 0 ? "Deep ensemble (r = 0)" : ratio === Infinity ? "Mixup ensemble (r = ∞)" : `MixupMP, r = ${ratio}`;
-  return `${predictive === "dp-mp-uniform" ? "DP-MP Uniform" : "DP-MP Perturbed"}, r = ${says(ratio)}`;
+  const chosen = document.querySelector(`input[name="predictive"][value="${predictive}"]`);
+  return `${chosen.parentElement.querySelector("b").textContent}, r = ${says(ratio)}`;
 };
 
 function showScene() {
   const { predictive } = scene;
   controls.elements.predictive.value = predictive;
+  get("more-futures").open ||= get("more-futures").querySelector(`[value="${predictive}"]`) !== null;
   get("ratio").value = Math.round(100 * placeOf(scene.ratio));
   get("ratio-said").textContent = `r = ${says(scene.ratio)}`;
   const share = Math.round(100 * placeOf(scene.ratio));
@@ -57,7 +59,7 @@ function showScene() {
     get(`${name}-said`).textContent = Number(scene[name]).toLocaleString("en");
   }
   enable("ratio", predictive !== "bayesian-bootstrap");
-  get("alpha-row").hidden = predictive !== "mixup-mp";
+  get("alpha-row").hidden = !["mixup-mp", "warped-mixup"].includes(predictive);
   get("variance-row").hidden = predictive !== "dp-mp-perturbed";
 }
 

@@ -1,6 +1,6 @@
 // The view as a value: what the sliders say, and the link that says the same.
 export const DEFAULTS = { predictive: "mixup-mp", ratio: 1, alpha: 1, variance: 4, members: 10, steps: 3000, seed: 0, points: null };
-const PREDICTIVES = ["mixup-mp", "bayesian-bootstrap", "dp-mp-perturbed", "dp-mp-uniform"];
+const PREDICTIVES = ["mixup-mp", "bayesian-bootstrap", "dp-mp-perturbed", "dp-mp-uniform", "warped-mixup", "smote", "gaussian-copula", "feature-swap"];
 const NUMBERS = { alpha: [0.01, 100], variance: [0.01, 100], members: [1, 16], steps: [1, 20000], seed: [0, 2147483647] };
 
 // r from 0 to infinity on a slider of finite length: its place is r / (1 + r), the share of simulated rows.
