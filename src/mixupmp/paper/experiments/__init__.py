@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "complexity",
     "claims",
     "tables",  # not of the paper: MixupMP and its rivals on tables
+    "clinc",  # not of the paper: intents, and sentences that are out of scope
 )
 
 
