@@ -17,6 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp import Categorical, Plan, Recipe, Standardize, Task, bayesian_bootstrap, deep_ensemble, fit, mixup_mp
 from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.recipe import some_rows
 from mixupmp.core.rows import split
 from mixupmp.core.streams import DatasetRows, IterableRows, parted, stream_of
 from mixupmp.train.member import MemberFit, StopTraining
@@ -126,6 +127,12 @@ def test_rows_are_held_out_where_labels_are_known() -> None:
     read = held.read()
     assert torch.equal(read.labels, (read.inputs.amin(1) > 2).long())
     assert torch.equal(inputs_of(train, 0, [torch.arange(5)]), train.take(torch.arange(5)).read().inputs)
+
+
+def test_some_rows_are_evenly_spaced_or_the_first() -> None:
+    assert some_rows(DatasetRows(Noisy()), 4).tolist() == [0, 10, 20, 30]
+    assert some_rows(IterableRows(Shuffled(), rows=ROWS), 4).tolist() == [0, 1, 2, 3]
+    assert some_rows(DatasetRows(Noisy())).tolist() == list(range(ROWS))
 
 
 def test_an_epoch_of_an_iterable_is_its_first_rows() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 
 from mixupmp.core.errors import check, number, whole
+from mixupmp.core.rows import RowSource
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "optimizer": ("sgd", "adamw"),
@@ -120,10 +121,13 @@ class Recipe:
         )
 
 
-def evenly_spaced(rows: int, most: int | None = None) -> Tensor:
-    """Indices of all rows, or of `most` of them, evenly spaced: rows may be sorted by class."""
-    count = min(rows, most or rows)
-    return torch.arange(count) * rows // count
+def some_rows(rows: RowSource, most: int | None = None) -> Tensor:
+    """Indices of all rows, or of `most` of them: evenly spaced, as rows may be sorted by class.
+
+    The first ones of rows that can only be read in their order, all of which would have to be read otherwise.
+    """
+    count = min(len(rows), most or len(rows))
+    return torch.arange(count) if rows.sequential else torch.arange(count) * len(rows) // count
 
 
 def batches_of(rows: int, batch_size: int | None, order: Tensor) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.recipe import evenly_spaced
+from mixupmp.core.recipe import some_rows
 from mixupmp.core.rows import RowSource
 from mixupmp.core.shared import MemberLinear, SharedNetwork
 
@@ -135,5 +135,5 @@ def fit_reference(posterior: Posterior, train: RowSource) -> FeatureReference | 
     except InvalidArgument:
         return None
     count = max(1, min(len(train), ROWS, NUMBERS // (members * width)))
-    (rows,) = train.batches([evenly_spaced(len(train), count)])
+    (rows,) = train.batches([some_rows(train, count)])
     return FeatureReference(penultimate_features(posterior, rows.inputs), rows.labels)

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData
-from mixupmp.core.recipe import evenly_spaced
+from mixupmp.core.recipe import some_rows
 from mixupmp.core.streams import LABELS, DatasetRows, IterableRows, parted, stream_of
 
 SAMPLE = 2048  # rows of a stream from which the scaling of its inputs is computed
@@ -52,9 +52,7 @@ def probe(stream: DatasetRows | IterableRows) -> tuple[Any, NDArray[Any]]:
     """Some rows of a stream, evenly spaced, or the first ones where it has no order of ours."""
     if len(stream) == 0:
         raise BadData("the Dataset is empty: it needs at least one row.")
-    count = min(SAMPLE, len(stream))
-    chosen = torch.arange(count) if stream.sequential else evenly_spaced(len(stream), count)
-    return _joined(list(stream.raw(list(chosen.split(BLOCK)))))
+    return _joined(list(stream.raw(list(some_rows(stream, SAMPLE).split(BLOCK)))))
 
 
 def _joined(batches: list[Any]) -> tuple[Any, NDArray[Any]]:

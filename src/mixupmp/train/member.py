@@ -21,7 +21,8 @@ from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import MemberSummary, logits_of
 from mixupmp.core.predictive import Future, simulate
-from mixupmp.core.recipe import batches_of, evenly_spaced
+from mixupmp.core.recipe import batches_of, some_rows
+from mixupmp.core.rows import Rows
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format, to_training_mode
 from mixupmp.train.generators import generator_for
@@ -30,6 +31,7 @@ from mixupmp.train.validation import outputs_constant, over_confidence, probed_i
 
 # A summary's training accuracy is of at most this many rows: the last digit is not worth a pass over a large dataset.
 ENOUGH_ROWS = 10_000
+ENOUGH_STREAMED_ROWS = 2_000  # which take longer to read than to predict
 
 
 class StepCallback(Protocol):
@@ -205,7 +207,7 @@ class MemberFit:
         if self.plan.task.likelihood.classes is None:
             return None
         seen = self.future.data.rows
-        chosen = evenly_spaced(len(seen), most)
+        chosen = some_rows(seen, most)
         self.network.eval()
         correct = 0
         for rows in seen.batches(chosen.split(256)):
@@ -216,7 +218,8 @@ class MemberFit:
 
     def summary(self) -> MemberSummary:
         """How it ended."""
-        accuracy = None if self.diverged_at is not None else self._training_accuracy(ENOUGH_ROWS)
+        most = ENOUGH_ROWS if isinstance(self.plan.train, Rows) else ENOUGH_STREAMED_ROWS
+        accuracy = None if self.diverged_at is not None else self._training_accuracy(most)
         collapsed = self.diverged_at is None and self._collapsed()
         return MemberSummary(
             self.member,

@@ -28,7 +28,7 @@ from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior, Task
-from mixupmp.core.recipe import Recipe, evenly_spaced
+from mixupmp.core.recipe import Recipe, some_rows
 from mixupmp.core.rows import Dataset, Rows, split
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode
@@ -154,7 +154,7 @@ def with_edges(
     named = isinstance(network, Mapping) and network.get("name") == "tabular" and "edges" not in network
     if not (named and table):
         return network
-    (rows,) = train.batches([evenly_spaced(len(train), None if isinstance(train, Rows) else MOST_QUANTILE_ROWS)])
+    (rows,) = train.batches([some_rows(train, None if isinstance(train, Rows) else MOST_QUANTILE_ROWS)])
     return {**network, "edges": quantile_edges(task.standardize(rows.inputs))}  # type: ignore[dict-item]
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from mixupmp.core.cut import in_eval_mode
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import EnsemblePosterior
-from mixupmp.core.recipe import evenly_spaced
+from mixupmp.core.recipe import some_rows
 from mixupmp.metrics.scores import Scores
 
 
@@ -72,7 +72,7 @@ PROBED_ROWS = 256  # training rows on which outputs are compared with each other
 def probed_inputs(plan: Plan) -> Tensor:
     """Standardized inputs of evenly spaced training rows, on which `outputs_constant` is decided."""
     rows = plan.training_data().rows
-    (probed,) = rows.batches([evenly_spaced(len(rows), PROBED_ROWS)])
+    (probed,) = rows.batches([some_rows(rows, PROBED_ROWS)])
     return plan.task.standardize(probed.inputs)
 
 
