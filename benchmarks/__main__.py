@@ -27,6 +27,7 @@ ALL = {
     "prediction": using.prediction,
     "metrics": using.metrics,
     "more-members": training.more_members,
+    "frozen-body": training.frozen_body,
     "checkpointing": training.checkpointing,
     "streamed": streaming.streamed,
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,6 +18,7 @@ from mixupmp import CheckpointInterval, Dataset, Recipe, Rows, Standardize, deep
 from mixupmp.core.recipe import paper_clusters
 from mixupmp.data import load
 from mixupmp.networks import named
+from mixupmp.train.job import Job, fit_member
 from mixupmp.train.pool import _idle
 from mixupmp.train.run import fit
 
@@ -181,3 +183,22 @@ def checkpointing(quick: bool) -> Iterator[Row]:
         "checkpointing after every epoch", "none", often, never, "at most 1.03x", at_most=1.03,
         details={"rows an epoch": len(data.train)},
     )  # fmt: skip
+
+
+def frozen_body(quick: bool) -> Iterator[Row]:
+    """Four heads on a frozen body, whose features are computed once, against running it at every step."""
+    data = images(200 if quick else 500, (1, 28, 28))
+    layers = (nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 32, 5), nn.ReLU(), nn.MaxPool2d(2))
+    body = nn.Sequential(*layers)
+    network = nn.Sequential(body.requires_grad_(False), nn.Flatten(), nn.Linear(512, 10))
+    recipe = Recipe(epochs=10 if quick else 50, optimizer="adamw", learning_rate=1e-3)
+    plan = plan_for(data, deep_ensemble(4), network, recipe)
+
+    def at_every_step() -> None:
+        for member in range(4):
+            fit_member(Job(plan, (member,)), member)
+
+    fit(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, epochs=1)))  # imports what the first step needs
+    once, always = interleaved(1, lambda: fit(plan), at_every_step)
+    work = f"4 heads on a frozen body, {len(data.train):,} rows, {recipe.epochs} epochs"
+    yield Row(work, "the body at every step", once, always, "20x", at_least=20)

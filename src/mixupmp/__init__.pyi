@@ -7,6 +7,7 @@ from . import export as export
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
+from .core.base_measures import AtLayer as AtLayer
 from .core.base_measures import ClassAdjustedMixup as ClassAdjustedMixup
 from .core.base_measures import CMixup as CMixup
 from .core.base_measures import CutMix as CutMix
@@ -40,6 +41,7 @@ from .core.kernels import TokenSwap as TokenSwap
 from .core.kernels import WindowWarp as WindowWarp
 from .core.likelihoods import Categorical as Categorical
 from .core.likelihoods import Gaussian as Gaussian
+from .core.lora import LoRA as LoRA
 from .core.methods import ALL_METHODS as ALL_METHODS
 from .core.methods import Method as Method
 from .core.methods import bayesian_bootstrap as bayesian_bootstrap

@@ -104,7 +104,7 @@ def test_validation_rows_choose_the_cut_r_and_alpha() -> None:
 def test_without_validation_rows_nothing_is_chosen() -> None:
     model = MixupMPClassifier.from_network(NETWORK, members=2, random_state=0).set_params(recipe=QUICK)
     model.fit(DATA.train.inputs.numpy(), DATA.train.labels.numpy())
-    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 2.0, None, None)
+    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 0.4, None, None)
     assert clone(model).body == "auto"
 
 

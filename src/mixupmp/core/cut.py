@@ -117,6 +117,21 @@ def check_head(network: nn.Module, cut: Cut, inputs: Tensor) -> Tensor:
     return features
 
 
+def check_inside(network: nn.Module, cut: Cut, inputs: Tensor) -> None:
+    """Raise unless rows can be added at the cut: everything after it depends on the values there alone."""
+    try:
+        with (
+            in_eval_mode(network),
+            torch.no_grad(),
+            hooked(network, cut, lambda values: torch.cat([values, values[:1]])),
+        ):
+            outputs = logits_of(network(inputs))
+    except (RuntimeError, IndexError) as error:
+        raise _not_a_head(cut) from error
+    if len(outputs) != len(inputs) + 1:
+        raise _not_a_head(cut)
+
+
 def _not_a_head(cut: Cut) -> InvalidArgument:
     must = "a place from which on the network's outputs depend on the values there alone"
     return InvalidArgument("layer", str(cut), must, "Name another layer.")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.kernels import identity
@@ -106,7 +107,11 @@ class Plan:
         predictive, standardize = self.method.predictive, self.task.standardize
         several = not isinstance(standardize, Standardize) and not standardize.single
         spliced = getattr(predictive.base, "takes_tokens", False) and not several
-        inside = hasattr(self.method.sampler, "cut")  # heads on features, which are numbers
+        # Heads, and base measures inside the network, see features, which are numbers.
+        inside = hasattr(self.method.sampler, "cut") or isinstance(predictive.base, AtLayer)
+        if isinstance(predictive.base, AtLayer) and hasattr(self.method.sampler, "simulate"):
+            must = "a sampler whose members have networks of their own, for a base measure inside the network"
+            raise InvalidArgument("sampler", self.method.sampler, must)
         if predictive.ratio > 0 and not standardize.blendable and not spliced and not inside:
             must = "0 for whole numbers, as tokens, which this base measure cannot blend as they are"
             hint = "Use r=0, blend at the embedding, or join sentences: SentenceSplice."

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from mixupmp.core import seeds
-from mixupmp.core.base_measures import AdaptiveBaseMeasure, BaseMeasure, samples_in_place
+from mixupmp.core.base_measures import AdaptiveBaseMeasure, AtLayer, BaseMeasure, samples_in_place
 from mixupmp.core.batch import Batch, concatenate
 from mixupmp.core.errors import InvalidArgument, check, number
 from mixupmp.core.fields import Fields
@@ -66,6 +66,8 @@ class Predictive:
         check(known, "weights", self.weights, "Expected() or drawn, as Dirichlet()")
         must, hint = "Expected() for a base measure that adapts", "Atoms that are drawn once cannot follow it."
         check(not (self.adaptive and drawn), "weights", self.weights, must, hint)
+        must, hint = "Expected() for a base measure inside the network", "Atoms that are drawn once are raw inputs."
+        check(not (isinstance(self.base, AtLayer) and drawn), "weights", self.weights, must, hint)
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
 
     def adapted(self, over_confidence: Tensor) -> Predictive:
@@ -140,7 +142,7 @@ class ResampledFuture:
 
     def _batch(self, rows: Rows, generator: Generator) -> Batch:
         ratio, base, kernel = self.predictive.ratio, self.predictive.base, self.predictive.kernel
-        if ratio == 0 or base is None:
+        if ratio == 0 or base is None or isinstance(base, AtLayer):
             return self.data.batch(rows, kernel, generator)
         count = self.pseudo_rows or len(rows)
         if ratio == inf:
@@ -157,6 +159,15 @@ class ResampledFuture:
         pseudo = base.sample_into(seen, count, generator, inputs[len(rows) :])
         targets = torch.cat([seen.targets, pseudo.targets])
         return Batch(inputs, targets, torch.cat([seen.weights * for_seen, pseudo.weights * for_pseudo]))
+
+    def with_pseudo_rows(self, seen: Batch, generator: Generator) -> Batch:
+        """Seen rows, as a layer of the network computes them, and pseudo rows given those: for `AtLayer`."""
+        base, count = self.predictive.base, self.pseudo_rows or len(seen.inputs)
+        assert base is not None
+        if self.predictive.ratio == inf:
+            return base.sample(seen, count, generator)
+        for_seen, for_pseudo = self.factors(len(seen.inputs), count)
+        return concatenate(seen.reweighted(for_seen), base.sample(seen, count, generator).reweighted(for_pseudo))
 
     def factors(self, seen: int, pseudo: int) -> tuple[float, float]:
         """Weights of a seen and of a pseudo row in a batch of n and t of them, proportional to 1 and r n/t."""

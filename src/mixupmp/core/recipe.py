@@ -24,6 +24,7 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "momentum": ("in [0, 1)", lambda value: 0 <= value < 1),
     "weight_decay": ("zero or more, and finite", lambda value: 0 <= value < inf),
     "factor": ("positive and finite", lambda value: 0 < value < inf),
+    "body_rate": ("in (0, 1]", lambda value: 0 < value <= 1),
     "warm_up": ("in (0, 1)", lambda value: 0 < value < 1),
 }
 
@@ -44,6 +45,8 @@ class Recipe:
     milestones: tuple[int, ...] = (60, 120, 160)  # epochs at which "steps" multiplies the rate by `factor`
     factor: float = 0.2
     warm_up: float = 0.3  # share of all steps over which "one-cycle" rises
+    body_rate: float = 1.0  # learning rate of all but the network's last part, its head, as a share of the head's
+    unfreeze: int = 0  # epochs after which one more part is trained, from the head down; 0: all from the start
     epochs_after_interpolation: int | None = None  # stop this many epochs after 100% training accuracy
     # Threads belong to the recipe: one and two give different bits. One for each member, members side by side, is
     # also the faster use of the cores.
@@ -75,6 +78,7 @@ class Recipe:
             value = getattr(self, name)
             check(value is None or whole(value), name, value, "a whole number, at least 1, or None")
         check(self.batch_size != 1, "batch_size", 1, "at least 2", "One row cannot be mixed or batch-normalized.")
+        check(whole(self.unfreeze, 0), "unfreeze", self.unfreeze, "a whole number of epochs, zero or more")
         after = self.epochs_after_interpolation
         must = "a whole number, zero or more, or None"
         check(after is None or whole(after, 0), "epochs_after_interpolation", after, must)

@@ -30,6 +30,7 @@ from mixupmp.core.foreign import Foreign, Json, identification, import_path
 from mixupmp.core.heads import Heads
 from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
+from mixupmp.core.lora import LoRA
 from mixupmp.core.methods import Method, method_names
 from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import Predictive
@@ -52,7 +53,7 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     BaseMeasure: tuple(dict.fromkeys(map(type, BASE_MEASURES.values()))),
     Kernel: (identity, *dict.fromkeys(map(type, KERNELS.values()))),
     Weights: (Expected, Dirichlet, StabilizedDirichlet),
-    Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble, Heads),
+    Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble, Heads, LoRA),
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),

@@ -1,8 +1,8 @@
 """From a trained network to a posterior: heads on its frozen body, each fitted to its own future of features.
 
 Where the network is cut, r and alpha are chosen on rows that the network was not trained on: on its own training rows
-its features look better than they are, and r = 0 would win. Without such rows, all layers from the first of the last
-three linear ones are fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
+its features look better than they are. Without such rows, all layers from the first of the last three linear ones are
+fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mixupmp.train.features import HeadFactory, heads_plans
 from mixupmp.train.plans import make_plan
 from mixupmp.train.run import Engine, fit
 
-RATIO, ALPHA = inf, 2.0  # where there are no rows to choose on
+RATIO, ALPHA = inf, 0.4  # where there are no rows to choose on
 PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.4), (inf, 2.0))
 MEMBERS, COMPARED = 8, 2  # heads of a posterior, and of each candidate in a comparison
 

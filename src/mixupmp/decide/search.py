@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
-from mixupmp.core.base_measures import BaseMeasure, Mixup
+from mixupmp.core.base_measures import AtLayer, BaseMeasure, Mixup
 from mixupmp.core.errors import check, whole
 from mixupmp.core.plan import Plan
 from mixupmp.core.spec import encode, shown
@@ -114,8 +114,7 @@ class Candidate:
         """The plan with this ratio, this base measure or its own with this alpha, and this training length."""
         base = self.base
         if base is None and self.alpha is not None and self.ratio > 0:
-            base = plan.method.predictive.base or Mixup()
-            base = replace(base, alpha=self.alpha) if hasattr(base, "alpha") else base  # type: ignore[type-var]
+            base = _with_alpha(plan.method.predictive.base or Mixup(), self.alpha)
         predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
         return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
@@ -129,6 +128,13 @@ class Candidate:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
         alpha = alpha if self.base is None else f", {shown(encode(self.base))}"
         return f"r={self.ratio:g}{alpha}" + ("" if self.epochs is None else f", {self.epochs} epochs")
+
+
+def _with_alpha(base: BaseMeasure, alpha: float) -> BaseMeasure:
+    """The base measure with this alpha, where it has one."""
+    if isinstance(base, AtLayer):
+        return replace(base, base=_with_alpha(base.base, alpha))
+    return replace(base, alpha=alpha) if hasattr(base, "alpha") else base  # type: ignore[type-var]
 
 
 def finite_or_text(value: float) -> float | str:

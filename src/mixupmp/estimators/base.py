@@ -18,6 +18,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
+from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical, Gaussian
@@ -239,7 +240,7 @@ class MixupParameters(PosteriorEstimator):
         ratio, alpha = self._fixed()
         if self._body is not None:
             return heads_method(self.members)
-        return mixup_mp_for(
+        method = mixup_mp_for(
             shape,
             self.network,
             1.0 if ratio is None else ratio,
@@ -247,6 +248,10 @@ class MixupParameters(PosteriorEstimator):
             self.members,
             self.share_weights,
         )
+        layer, predictive = getattr(self, "mix_layer", None), method.predictive
+        if layer is None or predictive.base is None:
+            return method
+        return replace(method, predictive=replace(predictive, base=AtLayer(predictive.base, layer)))
 
     def _choose(self, plan: Plan) -> Choice:
         ratio, alpha = self._fixed()

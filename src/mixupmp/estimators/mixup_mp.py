@@ -40,6 +40,8 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         The paper's name for `ratio`; overrides it.
     search : Search or None, default=None
         What "auto" tries and on which rows, in place of the default.
+    mix_layer : str or None, default=None
+        The layer of the network whose outputs are blended, as "embedding" for tokens (`AtLayer`). None: raw inputs.
     body : str or None, default=None
         For a `network` that is already trained: the layer whose outputs are features, or "auto" to find it. All up to
         it is frozen, and 8 heads are fitted to futures of features; see `from_network`.
@@ -79,6 +81,7 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         share_weights: bool | None = None,
         r: float | None = None,
         search: Search | None = None,
+        mix_layer: str | None = None,
         body: str | None = None,
         network: NetworkChoice = None,
         fine_tune: bool = False,
@@ -109,6 +112,7 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         self.share_weights = share_weights
         self.r = r
         self.search = search
+        self.mix_layer = mix_layer
         self.body = body
 
     @classmethod
@@ -128,7 +132,7 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         `fit` takes the rows the network was trained on, as the network takes them: they are not standardized, uint8
         pixels are divided by 255. With rows it was not trained on, `fit(X, y, validation=(X_val, y_val))`, the depth of
         the cut, r, alpha and the temperature are chosen; a network that was trained on other data may hold out a share
-        of X, `validation=0.2`. Without, r is infinity, alpha 2 and there is no temperature (`calibrate_on` fits one).
+        of X, `validation=0.2`. Without, r is infinity, alpha .4 and there is no temperature (`calibrate_on` fits one).
 
         Examples
         --------

@@ -25,6 +25,7 @@ from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.heads import Heads, HeadsPosterior
 from mixupmp.core.laplace_posterior import LaplacePosterior
+from mixupmp.core.lora import LoRA, LoRAPosterior
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, MemberSummary, Posterior, Task, left_out
 from mixupmp.core.predictive import Predictive
@@ -42,9 +43,10 @@ from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
 MEMBERS_LIMIT = 10_000  # predictions of more, from one small file, would keep a server busy for hours
-_SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble | Heads]] = {
+_SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble | Heads | LoRA]] = {
     EnsemblePosterior: Ensemble,
     HeadsPosterior: Heads,
+    LoRAPosterior: LoRA,
     DropoutPosterior: DropoutMasks,
     LaplacePosterior: Laplace,
     SharedPosterior: SharedEnsemble,
@@ -175,7 +177,7 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
         members = sampler.members  # type: ignore[attr-defined]
         check(members <= MEMBERS_LIMIT, "members", members, f"at most {MEMBERS_LIMIT}")
         factory = partial(_prepared, _factory(spec["network"], network, sealed.path), task)
-        if isinstance(sampler, SharedEnsemble):
+        if isinstance(sampler, SharedEnsemble | LoRA):
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
             factory = partial(_shared, factory, sampler)
         built = _form(factory, trusted=network is not None)
@@ -240,7 +242,7 @@ def _prepared(factory: Callable[[], nn.Module], task: Task) -> nn.Module:
     return task.prepare(built)
 
 
-def _shared(factory: Callable[[], nn.Module], sampler: SharedEnsemble) -> nn.Module:
+def _shared(factory: Callable[[], nn.Module], sampler: SharedEnsemble | LoRA) -> nn.Module:
     return sampler.adapt(factory())
 
 

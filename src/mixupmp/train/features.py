@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.cut import Cut, check_head, features_at, head_of, in_eval_mode
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.heads import Heads, same_body
@@ -99,9 +100,12 @@ def on_features(plan: Plan, cut: Cut, features: Tensor, validation: Tensor | Non
     if plan.validation is not None and validation is not None:
         held = Rows(validation, plan.validation.labels, plan.validation.weights)
     factory = HeadFactory(plan.network, cut, scaling)
+    base = plan.method.predictive.base
     method = replace(
         plan.method,
-        predictive=replace(plan.method.predictive, kernel=identity),
+        predictive=replace(
+            plan.method.predictive, kernel=identity, base=base.base if isinstance(base, AtLayer) else base
+        ),
         sampler=Ensemble(plan.method.sampler.networks),
     )
     initial = (
@@ -149,20 +153,24 @@ def _frozen_body(plan: Plan) -> Cut | str:
         return "the rows are read by a loader"
     if predictive.kernel is not identity:
         return "the kernel changes the inputs"
-    if predictive.ratio > 0:
-        return "raw inputs are blended; Mixup(layer=...) blends features"
+    blended = predictive.base if predictive.ratio > 0 else None
+    if blended is not None and not isinstance(blended, AtLayer):
+        return "raw inputs are blended; AtLayer(Mixup(alpha), layer) blends features"
     if hasattr(plan.method.sampler, "adapt"):
-        return "members share weights"
+        return "the sampler puts adapters into the network"
     if plan.recipe.precision != "float32":
         return f"the precision is {plan.recipe.precision}"
     inputs = plan.task.standardize(plan.train.inputs[:8].to(plan.device))
-    cut = _first_trained(network, inputs)
+    cut = _first_trained(network, inputs) if blended is None else blended.cut
     if cut is None:
         return "no layer that is trained was found by running the network"
     try:
         features = check_head(network, cut, inputs)
     except InvalidArgument as error:
         return str(error)
+    in_head = {id(parameter) for parameter in head_of(network, cut).parameters()}
+    if any(parameter.requires_grad and id(parameter) not in in_head for parameter in network.parameters()):
+        return f"layers before {cut} are trained"
     # As the steps of a fit would compute them, with dropout and batch statistics.
     state = {name: value.clone() for name, value in network.state_dict().items()}
     with in_eval_mode(network), torch.no_grad(), seeds.global_seed(0):  # which puts back the modes they have

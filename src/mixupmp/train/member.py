@@ -25,6 +25,7 @@ from mixupmp.core.recipe import batches_of, some_rows
 from mixupmp.core.rows import Rows
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format, to_training_mode
+from mixupmp.train.forward import blocks_of, build_optimizer, forward_inside, inside_of, unfreeze
 from mixupmp.train.generators import generator_for
 from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
 from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
@@ -58,14 +59,14 @@ class MemberFit:
             self.network = plan.build(member).to(self.device)
             # A sampler that trains several members in one network simulates a future for each of them.
             simulated = getattr(plan.method.sampler, "simulate", simulate)
-            self.future: Future = simulated(
-                plan.method.predictive, plan.training_data(member), self.recipe.pseudo_batch_size, self.draws
-            )
+            data, pseudo_rows = plan.training_data(member), self.recipe.pseudo_batch_size
+            self.future: Future = simulated(plan.method.predictive, data, pseudo_rows, self.draws)
         images = len(plan.task.input_shape) == 3
         self.memory_format = memory_format(self.network) if images else torch.contiguous_format
         self.network = self.network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
-        self.optimizer = self.recipe.build_optimizer(self.network.parameters())
+        self.inside, self.blocks = inside_of(plan, self.network), blocks_of(self.network)
+        self.optimizer = build_optimizer(self.recipe, self.network)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
         self.steps_an_epoch = len(batches_of(len(self.future), self.recipe.batch_size, torch.arange(len(self.future))))
         self.generator = generator_for(plan, member, self.network)
@@ -113,6 +114,7 @@ class MemberFit:
     def _run_epoch(self, callback: StepCallback) -> None:
         started = time.perf_counter()
         epoch, done = divmod(self.step, self.steps_an_epoch)
+        unfreeze(self.blocks, self.network, self.recipe.unfreeze, epoch)
         for batch in self.future.batches(self._chunks(epoch)[done:], self.draws, epoch):
             self._step(batch)
             if self.diverged_at is not None:
@@ -136,14 +138,17 @@ class MemberFit:
     def _step(self, batch: Batch) -> None:
         rate = self.recipe.rate(self.step, self.steps_an_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
         inputs = batch.inputs.contiguous(memory_format=self.memory_format)
         self.optimizer.zero_grad(set_to_none=True)
         reduced = self.recipe.precision != "float32"
         precision = torch.float16 if self.recipe.precision == "float16" else torch.bfloat16
         with torch.autocast(self.device.type, precision, enabled=reduced):
-            outputs = logits_of(self.forward(inputs)).float()
-        self._check_outputs(outputs, len(inputs))
+            if self.inside is None:
+                outputs = logits_of(self.forward(inputs)).float()
+            else:
+                outputs, batch = forward_inside(self.network, self.inside, self.future, inputs, batch, self.draws)
+        self._check_outputs(outputs, len(batch.targets))
         loss = weighted_loss(self.plan.task.likelihood, outputs, batch)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)

@@ -1,5 +1,6 @@
 """H: base measures, the part of the future that does not repeat the data, by modality, and the list of them by name."""
 
+from mixupmp.core.base_measures.at_layer import AtLayer
 from mixupmp.core.base_measures.images import CutMix
 from mixupmp.core.base_measures.mixture import Mixture
 from mixupmp.core.base_measures.paper import (
@@ -30,6 +31,7 @@ BASE_MEASURES: dict[str, BaseMeasure] = {
     "c-mixup": CMixup(),
     "cutmix": CutMix(),
     "mixup-cutmix": Mixture((Mixup(), CutMix())),
+    "mixup-at-layer": AtLayer(),
     "sentence-splice": SentenceSplice(),
     "sentence-pair": SentencePair(),
     "feature-swap": FeatureSwap(),
@@ -41,6 +43,7 @@ BASE_MEASURES: dict[str, BaseMeasure] = {
 __all__ = [
     "BASE_MEASURES",
     "AdaptiveBaseMeasure",
+    "AtLayer",
     "BaseMeasure",
     "CMixup",
     "ClassAdjustedMixup",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.script import scripted
 from mixupmp.core.kernels import uses_global_generator
@@ -39,10 +40,14 @@ def unsuited(plan: Plan) -> str | None:
     """What of a plan the one program would leave out, if there is something."""
     if plan.recipe.epochs_after_interpolation is not None:
         return "a recipe that stops each member by itself"
+    if plan.recipe.body_rate != 1 or plan.recipe.unfreeze:
+        return "a recipe that trains the body of a network differently from its head"
     if plan.recipe.precision != "float32":
         return f"the precision {plan.recipe.precision}"
     if plan.method.predictive.adaptive:
         return "a base measure that adapts after each epoch"
+    if isinstance(plan.method.predictive.base, AtLayer) and plan.method.predictive.ratio > 0:
+        return "a base measure that acts inside the network"
     if uses_global_generator(plan.method.predictive.kernel):
         return "a kernel that takes no generator and may draw from the global one, which members would share"
     if not isinstance(plan.train, Rows):

@@ -1,0 +1,80 @@
+"""The forward pass of a step where a base measure acts inside the network, and which layers a step trains."""
+
+from __future__ import annotations
+
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from mixupmp.core.base_measures import AtLayer
+from mixupmp.core.batch import Batch
+from mixupmp.core.cut import Cut, check_inside, hooked
+from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import logits_of
+from mixupmp.core.predictive import Future, ResampledFuture
+from mixupmp.core.recipe import Recipe
+from mixupmp.train.factory import to_training_mode
+from mixupmp.train.validation import probed_inputs
+
+
+def inside_of(plan: Plan, network: nn.Module) -> Cut | None:
+    """Where pseudo rows enter the network, if not with its inputs; an error unless they can."""
+    base = plan.method.predictive.base
+    if plan.method.predictive.ratio == 0 or not isinstance(base, AtLayer):
+        return None
+    check_inside(network, base.cut, probed_inputs(plan)[:2].to(plan.device))
+    return base.cut
+
+
+def forward_inside(
+    network: nn.Module, cut: Cut, future: Future, inputs: Tensor, seen: Batch, generator: Generator
+) -> tuple[Tensor, Batch]:
+    """Outputs for the seen rows and the pseudo rows that enter the network at the cut, and the batch of both."""
+    assert isinstance(future, ResampledFuture)
+    made = [seen]
+
+    def with_pseudo_rows(values: Tensor) -> Tensor:
+        made[0] = future.with_pseudo_rows(seen._replace(inputs=values.float()), generator)
+        return made[0].inputs.to(values.dtype)
+
+    with hooked(network, cut, with_pseudo_rows):
+        return logits_of(network(inputs)).float(), made[0]
+
+
+def blocks_of(network: nn.Module) -> list[list[nn.Parameter]]:
+    """The parameters to be trained, by the parts that a network is made of, from the first to the last, its head.
+
+    The parts are its children; where there is only one with parameters, those of that one.
+    """
+    parts = [[p for p in child.parameters() if p.requires_grad] for child in network.children()]
+    parts = [part for part in parts if part]
+    if len(parts) == 1:
+        only = next(child for child in network.children() if any(p.requires_grad for p in child.parameters()))
+        inner = blocks_of(only)
+        parts = inner or parts
+    found = {id(parameter) for part in parts for parameter in part}
+    own = [p for p in network.parameters() if p.requires_grad and id(p) not in found]
+    return [own, *parts] if own else parts
+
+
+def build_optimizer(recipe: Recipe, network: nn.Module) -> Optimizer:
+    """The recipe's optimizer; in a group for each block where the body is trained differently from the head.
+
+    A fused step takes either all buffers of a group or none, and blocks that are unfrozen later have none at first.
+    """
+    if recipe.body_rate == 1 and recipe.unfreeze == 0:
+        return recipe.build_optimizer(network.parameters())
+    *body, head = blocks_of(network)
+    optimizer = recipe.build_optimizer(head)
+    for block in body:
+        optimizer.add_param_group({"params": block})
+        optimizer.param_groups[-1]["share"] = recipe.body_rate
+    return optimizer
+
+
+def unfreeze(blocks: list[list[nn.Parameter]], network: nn.Module, epochs: int, epoch: int) -> None:
+    """Let the head be trained, and one more block below it after each so many epochs (Howard and Ruder 2018)."""
+    for depth, block in enumerate(reversed(blocks) if epochs else ()):
+        for parameter in block:
+            parameter.requires_grad_(depth * epochs <= epoch)
+    if epochs:
+        to_training_mode(network)
