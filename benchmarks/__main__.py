@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import streaming, training, using
+from benchmarks import streaming, tables, training, using
 from benchmarks.timing import Row
 from mixupmp import __version__
 
@@ -30,6 +30,8 @@ ALL = {
     "frozen-body": training.frozen_body,
     "checkpointing": training.checkpointing,
     "streamed": streaming.streamed,
+    "default-fit": tables.default_fit,
+    "shared-members": tables.shared_members,
 }
 
 

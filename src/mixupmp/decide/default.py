@@ -128,7 +128,7 @@ def default_search(
         pairs=pairs,
         validation=_share(len(plan.train)),
         standard_errors=0.0,
-        length_errors=1.0,
+        length_errors=0.3,
         epochs=lengths,
         calibrate=calibrate,
         patience=PATIENCE,

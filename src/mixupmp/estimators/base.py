@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from mixupmp.core.base_measures import AtLayer
-from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.errors import check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.methods import Method
@@ -29,6 +29,7 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.decide.default import ALPHA, Choice, choose
+from mixupmp.decide.enough import Enough, enough_members
 from mixupmp.decide.post_hoc import fit_heads, heads_method
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import Selection
@@ -39,7 +40,7 @@ from mixupmp.export.onnx import export_onnx
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.store.load import Metrics, NetworkClass
 from mixupmp.train.loggers import Logger, log_posterior, logging_to
-from mixupmp.train.plans import make_plan, mixup_mp_for, under_trained
+from mixupmp.train.plans import MEMBERS, make_plan, mixup_mp_for, under_trained
 from mixupmp.train.run import Engine, fit
 
 # Tables are predicted in blocks of this many rows, the last one filled up: a matrix product of another height may round
@@ -212,9 +213,10 @@ class MixupParameters(PosteriorEstimator):
     ratio: float | str
     alpha: float | str
     r: float | None
-    members: int | None
+    members: int | str | None
     share_weights: bool | None
     search: Search | None
+    enough_: Enough | None
 
     @property
     def ratio_(self) -> float:
@@ -231,23 +233,21 @@ class MixupParameters(PosteriorEstimator):
         given = {"ratio": self.ratio if self.r is None else self.r, "alpha": self.alpha}
         for name, value in given.items():
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not number and value != "auto":
-                raise InvalidArgument(name, value, "a number, or 'auto' to choose it on validation rows")
+            check(number or value == "auto", name, value, "a number, or 'auto' to choose it on validation rows")
         ratio, alpha = (None if value == "auto" else float(value) for value in given.values())
         return ratio, alpha
 
     def _method(self, shape: tuple[int, ...]) -> Method:
         ratio, alpha = self._fixed()
+        members, share_weights = self.members, self.share_weights
+        if isinstance(members, str):
+            known = members == "auto" and self._body is None and not share_weights
+            check(known, "members", members, "a number, None, or 'auto' for separate networks")
+            members, share_weights = MEMBERS, False
         if self._body is not None:
-            return heads_method(self.members)
-        method = mixup_mp_for(
-            shape,
-            self.network,
-            1.0 if ratio is None else ratio,
-            ALPHA if alpha is None else alpha,
-            self.members,
-            self.share_weights,
-        )
+            return heads_method(members)
+        numbers = 1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha
+        method = mixup_mp_for(shape, self.network, *numbers, members, share_weights)
         layer, predictive = getattr(self, "mix_layer", None), method.predictive
         if layer is None or predictive.base is None:
             return method
@@ -259,15 +259,18 @@ class MixupParameters(PosteriorEstimator):
         if self._body is not None:
             body = None if self._body == "auto" else self._body
             return fit_heads(plan, body=body, ratio=ratio, alpha=alpha, calibrate=calibrate, engine=self.engine)
-        return choose(
+        auto = self.members == "auto"
+        choice = choose(
             plan,
             ratio=ratio,
             alpha=alpha,
             length=self.recipe is None and self.epochs is None,
-            calibrate=calibrate,
+            calibrate=calibrate and not auto,
             search=self.search if ratio is None or alpha is None else None,
             engine=self.engine,
         )
+        self.enough_ = enough_members(choice.plan, engine=self.engine) if auto else None
+        return choice if self.enough_ is None else self.enough_.applied(choice, calibrate)
 
 
 def seed_of(random_state: RandomState) -> int:
