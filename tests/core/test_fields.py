@@ -159,7 +159,7 @@ def test_wrong_inputs_are_named() -> None:
 def test_tokens_are_not_blended_and_the_error_says_what_to_do() -> None:
     message = refused(lambda: plan_of(tokens(), Pooled, mixup_mp(1.0)))
     assert "ratio must be 0 for whole numbers" in message
-    assert "Use r=0, blend at the embedding, or join sentences: SentenceSplice" in message
+    assert "Use r=0, blend at the embedding (AtLayer, mix_layer=), or join sentences" in message
     spliced = Method("spliced", Predictive(1.0, SentenceSplice()), Ensemble(1))
     fit(plan_of(tokens()["input_ids"], Pooled, spliced), engine="inline")
     assert "ratio must be 0" in refused(lambda: plan_of(tokens(), Pooled, spliced))

@@ -175,6 +175,12 @@ def test_tokens_are_not_blended() -> None:
         MixupMPClassifier(1.0, network=Tokens, recipe=RECIPE).fit(IDS, Y)
 
 
+def test_tokens_are_blended_at_the_embedding_also_in_a_dict() -> None:
+    for X in (IDS, KINDS["a dict"][0]):
+        fitted = MixupMPClassifier(1.0, 0.4, 1, network=Tokens, recipe=RECIPE, mix_layer="embedding", random_state=0)
+        assert fitted.fit(X, Y).predict_proba(X).shape == (N, 2)
+
+
 def test_predictions_need_inputs_as_in_fit() -> None:
     fitted = model(Tokens).fit(KINDS["a dict"][0], Y)
     with pytest.raises(InvalidArgument, match="a dict with input_ids, attention_mask"):

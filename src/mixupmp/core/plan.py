@@ -114,7 +114,7 @@ class Plan:
             raise InvalidArgument("sampler", self.method.sampler, must)
         if predictive.ratio > 0 and not standardize.blendable and not spliced and not inside:
             must = "0 for whole numbers, as tokens, which this base measure cannot blend as they are"
-            hint = "Use r=0, blend at the embedding, or join sentences: SentenceSplice."
+            hint = "Use r=0, blend at the embedding (AtLayer, mix_layer=), or join sentences: SentenceSplice."
             raise InvalidArgument("ratio", predictive.ratio, must, hint)
         if several and predictive.kernel is not identity:
             hint = "Augment in the Dataset's transform, which is drawn anew in each epoch."
