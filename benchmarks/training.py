@@ -187,7 +187,7 @@ def checkpointing(quick: bool) -> Iterator[Row]:
 
 def frozen_body(quick: bool) -> Iterator[Row]:
     """Four heads on a frozen body, whose features are computed once, against running it at every step."""
-    data = images(200 if quick else 500, (1, 28, 28))
+    data = images(200 if quick else 1_000, (1, 28, 28))
     layers = (nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 32, 5), nn.ReLU(), nn.MaxPool2d(2))
     body = nn.Sequential(*layers)
     network = nn.Sequential(body.requires_grad_(False), nn.Flatten(), nn.Linear(512, 10))
