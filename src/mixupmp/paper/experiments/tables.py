@@ -29,7 +29,6 @@ COUNTS = {"smoke": 1, "cpu": FOLDS, "paper": 10}
 SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
 HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
 SHOWN = ("nll", "brier", "ece", "acc", "aurc")
-HIGHER_IS_BETTER = ("acc",)
 Scores = Mapping[str, Mapping[str, float]]  # of each classifier on each set, means over folds
 
 
