@@ -15,7 +15,7 @@ GUIDES = [*sorted(FOLDER.glob("*.md")), FOLDER.parent / "theory.md"]
 def test_the_guides_are_there() -> None:
     names = {guide.stem for guide in GUIDES}
     assert names >= {"own-network", "tables", "choose-r", "calibrate", "save-serve-export", "regression"}
-    assert names >= {"vision-transformer", "tokens", "series"}
+    assert names >= {"vision-transformer", "tokens", "series", "which-future"}
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
