@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python -m
 # One BLAS/OpenMP thread unless a command pins its own: two spinning threads collapse when anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow soak fuzz lint format bench clean help
+.PHONY: demo test test-slow soak fuzz load lint format bench clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -43,12 +43,16 @@ test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kill
 	$(RUN) pytest -m slow
 
 # An hour, or as long as you say: make soak SOAK_OPTIONS='--minutes 10 --engine inline'
-soak: $(VENV)/.dev  ## kill runs before every file operation and at random, resume them, compare the weights
+soak: $(VENV)/.dev  ## kill runs at every file operation and at random, fill and break their disk, resume them, compare the weights
 	$(RUN) tests.soak $(SOAK_OPTIONS)
 
 # As long as you say, and only what you name: make fuzz FUZZ_OPTIONS='--minutes 60 --target csv --seed 1'
 fuzz: $(VENV)/.dev  ## read damaged and hostile files and requests, made by Hypothesis; ten minutes by default
 	$(RUN) tests.fuzz $(FUZZ_OPTIONS)
+
+# Ten minutes, or as long as you say: make load LOAD_OPTIONS='--minutes 1'
+load: $(VENV)/.dev  ## load a server with Locust, slow and cancelling clients among 64; compare every answer; SIGTERM at the end
+	$(RUN) tests.load $(LOAD_OPTIONS)
 
 lint: $(VENV)/.dev  ## ruff, mypy and the floors of the house (import-linter)
 	$(RUN) ruff check .

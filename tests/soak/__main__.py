@@ -1,142 +1,148 @@
-"""Kill small runs before each of their file operations in turn, then at random moments; resume and compare.
+"""Kill, starve and break small runs; resume them and compare their weights with those of undisturbed runs.
 
 Usage: python -m tests.soak [--minutes 60] [--engine inline ...] [--out table.md]
 
-For n = 1, 2, 3, ... a run is killed (SIGKILL) before its n-th file operation, and every third time once more when it is
-resumed. Then it is resumed to its end. Its weights must have the hashes of an undisturbed run, and `load` must accept
-the folder. When a run ends before its n-th operation, all are covered, and kills come at random moments.
+By turns, a MixupMP run is killed (SIGKILL) before its n-th file operation, n = 1, 2, 3, ..., until all are covered, and
+a run of any method meets a fault at random: a kill at an operation or a moment (of the process, of a worker, of all at
+once), a disk that is full from an operation on, or one that fails once. Every third time a second fault meets the
+resumed run. Then it is resumed to its end. A run is lost if its weights are not those of an undisturbed run, if `load`
+or `verify` refuses the folder, or if it ended in anything but an error that says what happened. Engines share the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from tests.soak import program
-from tests.soak.inject import sitecustomize
+from tests.soak.faults import AT_MOMENT, AT_OPERATION, KILLED, REFUSED, Fault, run
 
 from mixupmp import load
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import sha256
+from mixupmp.core.methods import method_names
 from mixupmp.store.sign import verify
+from mixupmp.train.run import Engine
 
-ENGINES = ("inline", "vectorized", "processes")
-TIMEOUT = 300.0  # seconds for one run; longer counts as lost
+ENGINES: tuple[Engine, ...] = ("inline", "vectorized", "processes", "ray")
+IN_TURN = "mixup-mp"  # the method whose operations are covered one after another
 
 
 @dataclass
 class Tally:
     """What happened to the runs of one engine."""
 
-    engine: str
-    hashes: dict[str, str]
+    engine: Engine
+    hashes: dict[str, dict[str, str]]  # of undisturbed runs, by method
+    span: float  # seconds that one takes
+    seconds: float = 0.0
     next_operation: int = 1
     covered: bool = False
-    at_operations: int = 0
-    at_random: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    twice: int = 0
+    methods: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
 
-
-def run(folder: Path, engine: str, before: int | None = None, after: float | None = None) -> int:
-    """Exit code of the program; it is killed before an operation, or after so many seconds.
-
-    It is a fork of this process, which has imported everything: a kill then takes a fraction of a second.
-    """
-    process = os.fork()
-    if process == 0:
-        _become_program(folder, engine, before)
-    ends = time.monotonic() + (TIMEOUT if after is None else after)
-    while True:
-        finished, status = os.waitpid(process, os.WNOHANG)
-        if finished:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > ends:
-            os.kill(process, signal.SIGKILL)
-            ends = float("inf")
-        time.sleep(0.002)
-
-
-def _become_program(folder: Path, engine: str, before: int | None) -> NoReturn:
-    log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    if before is not None:
-        sys.path.insert(0, str(Path(sitecustomize.__file__).parent))  # worker processes start with this path
-        os.environ["SOAK_KILL_BEFORE"] = str(before)
-        sitecustomize.install(before)
-    code = 1
-    try:
-        program.main(folder, engine)
-        code = 0
-    except BaseException:  # noqa: BLE001 - it goes to the log, and the exit code tells of it
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
+    @property
+    def kills(self) -> int:
+        return sum(count for kind, count in self.faults.items() if kind.startswith("kill"))
 
 
 def weights(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted((folder / "members").glob("*.safetensors"))}
 
 
-def finish(tally: Tally, folder: Path, what: str) -> None:
-    """Resume to the end, and compare."""
-    code = run(folder, tally.engine)
+def undisturbed(scratch: Path, engine: Engine) -> tuple[dict[str, dict[str, str]], float]:
+    """Hashes of the weights by method, without those that the engine refuses; and the seconds of one run."""
+    found, started = {}, time.monotonic()
+    for method in method_names():
+        folder = scratch / f"{engine}-{method}"
+        code, _ = run(folder, engine, method)
+        if code == 0:
+            found[method] = weights(folder)
+        else:
+            assert code == REFUSED, folder.with_suffix(".log").read_text()
+    return found, (time.monotonic() - started) / len(method_names())
+
+
+def next_faults(tally: Tally, turn: int, chance: random.Random) -> tuple[str, list[Fault]]:
+    """Of the next run: its method, and what happens to it when it is started and when it is resumed."""
+    method, faults = IN_TURN, [Fault("kill", tally.next_operation)]
+    if tally.covered or turn % 2:
+        method, faults = chance.choice(sorted(tally.hashes)), [random_fault(tally, chance)]
+    if turn % 3 == 2:
+        faults.append(random_fault(tally, chance))
+    return method, faults
+
+
+def random_fault(tally: Tally, chance: random.Random) -> Fault:
+    kinds = (*AT_OPERATION, *AT_MOMENT) if tally.engine in ("processes", "ray") else (*AT_OPERATION, "kill parent")
+    kind = chance.choice(kinds)
+    return Fault(kind, chance.randrange(1, 150) if kind in AT_OPERATION else chance.uniform(0, tally.span))
+
+
+def disturb(tally: Tally, folder: Path, turn: int, chance: random.Random) -> None:
+    """One more disturbed and resumed run."""
+    method, faults = next_faults(tally, turn, chance)
+    what, met = f"{tally.engine}, {method}", 0
+    in_turn = method == IN_TURN and faults[0] == Fault("kill", tally.next_operation)
+    for number, fault in enumerate(faults):
+        code, happened = run(folder, tally.engine, method, fault)
+        if number == 0 and in_turn:
+            tally.next_operation += 1
+            tally.covered = tally.covered or not happened
+        what += f"; {fault}: exit code {code}"
+        if code not in (0, KILLED, REFUSED):
+            tally.lost.append(f"{what}\n{_end_of_log(folder)}")
+        tally.faults[fault.kind] += happened
+        met += happened
+    tally.twice += met > 1
+    tally.methods.add(method)
+    finish(tally, folder, method, what)
+
+
+def finish(tally: Tally, folder: Path, method: str, what: str) -> None:
+    """Resume to the end, and compare. Ray's runs go on inline, which gives the same bits and takes less time."""
+    code, _ = run(folder, "inline" if tally.engine == "ray" else tally.engine, method)
     if code != 0:
-        log = folder.with_suffix(".log").read_text(errors="replace")
-        tally.lost.append(f"{what}: the resumed run ended with exit code {code}\n{log[-1500:]}")
-    elif weights(folder) != tally.hashes:
-        tally.lost.append(f"{what}: the weights differ from those of an undisturbed run")
+        tally.lost.append(f"{what}; the resumed run ended with exit code {code}\n{_end_of_log(folder)}")
+    elif weights(folder) != tally.hashes[method]:
+        tally.lost.append(f"{what}; the weights differ from those of an undisturbed run")
     else:
         try:
             load(folder)
             verify(folder)
         except MixupMPError as error:
-            tally.lost.append(f"{what}: {error}")
+            tally.lost.append(f"{what}; {error}")
 
 
-def disturb(tally: Tally, folder: Path, chance: random.Random, span: float) -> None:
-    """One more killed and resumed run."""
-    if tally.covered:
-        delay = chance.uniform(0, span)
-        run(folder, tally.engine, after=delay)
-        tally.at_random += 1
-        finish(tally, folder, f"killed after {delay:.2f} s")
-        return
-    number = tally.next_operation
-    tally.next_operation += 1
-    if run(folder, tally.engine, before=number) == 0:
-        tally.covered = True
-        return
-    tally.at_operations += 1
-    what = f"killed before operation {number}"
-    if number % 3 == 0:
-        second = chance.randrange(1, 20)
-        if run(folder, tally.engine, before=second) != 0:
-            tally.at_operations += 1
-            what += f", then before operation {second}"
-    finish(tally, folder, what)
+def _end_of_log(folder: Path) -> str:
+    return folder.with_suffix(".log").read_text(errors="replace")[-2500:]
 
 
 def table(tallies: Sequence[Tally]) -> str:
-    lines = ["| engine | kills before a file operation | all operations covered | kills at random | lost |"]
-    lines.append("| --- | ---: | --- | ---: | ---: |")
+    kinds = (*AT_OPERATION, *AT_MOMENT)
+    names = ["kill at an operation", "full disk", "failing disk", *AT_MOMENT]
+    lines = [f"| engine | {' | '.join(names)} | kills | two in a row | operations covered | methods | lost |"]
+    lines.append("| --- |" + " ---: |" * (len(names) + 2) + " --- | ---: | ---: |")
     for tally in tallies:
-        covered = "yes" if tally.covered else f"the first {tally.next_operation - 1}"
-        lines.append(f"| {tally.engine} | {tally.at_operations} | {covered} | {tally.at_random} | {len(tally.lost)} |")
-    return "\n".join(lines) + "\n"
+        counts = " | ".join(str(tally.faults[kind]) for kind in kinds)
+        covered = f"all {tally.next_operation - 2}" if tally.covered else f"the first {tally.next_operation - 1}"
+        lines.append(
+            f"| {tally.engine} | {counts} | {tally.kills} | {tally.twice} | {covered} | {len(tally.methods)} | "
+            f"{len(tally.lost)} |"
+        )
+    kills, faults = sum(t.kills for t in tallies), sum(t.faults.total() for t in tallies)
+    return "\n".join(lines) + f"\n\n{kills} kills, {faults} faults, {sum(len(t.lost) for t in tallies)} lost.\n"
 
 
 def main() -> int:
@@ -147,20 +153,21 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has no other threads
-    chance, tallies, spans = random.Random(options.seed), [], {}
-    with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
-        program.main(Path(scratch) / "imports", "inline")  # whatever is imported at first use is now in every fork
+    chance, tallies = random.Random(options.seed), []
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        scratch = Path(name)
+        program.main(scratch / "imports", "inline", "laplace")  # whatever is imported at first use is in every fork
+        one_by_one = undisturbed(scratch, "inline")  # other engines must give the same bits, except for `vectorized`
         for engine in options.engine or ENGINES:
-            folder, started = Path(scratch) / f"undisturbed-{engine}", time.monotonic()
-            assert run(folder, engine) == 0, folder.with_suffix(".log").read_text()
-            tallies.append(Tally(engine, weights(folder)))
-            spans[engine] = time.monotonic() - started
-        turn, ends = 0, time.monotonic() + 60 * options.minutes  # of kills: a busy machine takes seconds to get here
+            hashes, span = undisturbed(scratch, engine) if engine == "vectorized" else one_by_one
+            tallies.append(Tally(engine, hashes, {"processes": 6.0, "ray": 20.0}.get(engine, span)))
+        turn, ends = 0, time.monotonic() + 60 * options.minutes  # of faults: a busy machine takes seconds to get here
         while time.monotonic() < ends:
-            tally = tallies[turn % len(tallies)]
-            folder = Path(scratch) / f"{tally.engine}-{turn}"
-            disturb(tally, folder, chance, spans[tally.engine])
+            tally, started = min(tallies, key=lambda each: each.seconds), time.monotonic()
+            folder = scratch / f"{tally.engine}-{turn}"
+            disturb(tally, folder, turn, chance)
             shutil.rmtree(folder, ignore_errors=True)
+            tally.seconds += time.monotonic() - started
             turn += 1
             if sys.stderr.isatty():
                 print(f"\r{turn} runs, {sum(len(t.lost) for t in tallies)} lost", end="", file=sys.stderr)
@@ -168,7 +175,7 @@ def main() -> int:
     print(text)
     for tally in tallies:
         for loss in tally.lost:
-            print(f"{tally.engine}: {loss}", file=sys.stderr)
+            print(loss, file=sys.stderr)
     if options.out is not None:
         options.out.write_text(text)
     return 1 if any(tally.lost for tally in tallies) else 0

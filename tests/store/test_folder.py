@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -142,6 +143,30 @@ def test_a_wait_names_the_holder_and_a_dead_one_holds_nothing(tmp_path: Path) ->
     holder.wait()
     holder.stdout.close()
     assert names == [f"process {holder.pid} on {os.uname().nodename}"]
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "open", "ftruncate", "write", "fsync", "replace", "unlink", "rmdir"])
+def test_a_disk_that_fails_is_named_whatever_was_to_be_done(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only where content is written: also at locks, where files are renamed, and where they are removed."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    def failing(path: object, *arguments: object, **options: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def failing_to_create(path: str, flags: int, *arguments: int, **options: int) -> int:
+        return failing(path) if flags & os.O_CREAT else plain_open(path, flags, *arguments, **options)  # type: ignore[return-value, func-returns-value]
+
+    plain_open = os.open
+    monkeypatch.setattr("mixupmp.train.run.check_writable", lambda path: None)  # it would be refused there
+    monkeypatch.setattr(os, operation, failing_to_create if operation == "open" else failing)
+    with pytest.raises(BadRun, match=rf"{folder}.*could not be (written|removed): Input/output error.*resume"):
+        start(folder)
+    monkeypatch.undo()
+    start(folder, resume=True)
+    assert load(folder).members == 2
 
 
 WITHOUT_FCNTL = """

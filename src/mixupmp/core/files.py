@@ -126,11 +126,8 @@ class Directory:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file atomically."""
-        try:
-            with self.replacing(name) as file:
-                file.write(content)
-        except OSError as error:
-            raise not_written(self.path / name, error) from error
+        with storage_errors(self.path / name), self.replacing(name) as file:
+            file.write(content)
 
     def write_json(self, name: str, content: Any) -> None:
         """Write indented JSON atomically."""
@@ -138,14 +135,14 @@ class Directory:
 
     def rename(self, name: str, new: str) -> None:
         """Give a file another name in the same subdirectory, in place of what has that name."""
-        with self._parent(name) as (parent, last):
+        with storage_errors(self.path / new), self._parent(name) as (parent, last):
             target = new if parent is not None else str(Path(last).with_name(new))
             os.replace(last, target, src_dir_fd=parent, dst_dir_fd=parent)
             _flush(parent)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link itself."""
-        with self._parent(name) as (parent, last):
+        with storage_errors(self.path / name, "removed"), self._parent(name) as (parent, last):
             os.unlink(last, dir_fd=parent)
 
     def remove_directory(self, name: str) -> None:
@@ -154,7 +151,7 @@ class Directory:
         for entry in entries:
             self.remove(f"{name}/{entry}")
         if entries or (self.path / name).is_dir():
-            with self._parent(name) as (parent, last):
+            with storage_errors(self.path / name, "removed"), self._parent(name) as (parent, last):
                 os.rmdir(last, dir_fd=parent)
 
     def remove_temporary(self, subdirectory: str = "") -> None:
@@ -220,10 +217,16 @@ def _flush(directory: int | None) -> None:
         os.fsync(directory)
 
 
-def not_written(path: Path, error: OSError) -> BadRun:
-    """The error for a file that could not be written, with the system's reason."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return BadRun(f"{path} could not be written: {reason}. What was written before is whole: make room, then resume.")
+@contextmanager
+def storage_errors(path: Path, done: str = "written") -> Iterator[None]:
+    """Name the file of a run that could not be written or removed, with the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BadRun(
+            f"{path} could not be {done}: {reason}. What was written before is whole: make room, then resume."
+        ) from error
 
 
 def replacing(path: Path) -> AbstractContextManager[BinaryIO]:

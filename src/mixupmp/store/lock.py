@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 
 from mixupmp.core.errors import BadRun, MixupMPError
-from mixupmp.core.files import Directory
+from mixupmp.core.files import Directory, storage_errors
 
 SOFT = ".{}.soft"  # file that stands for a lock where the kernel has none
 _POLL = 0.05  # seconds between attempts
@@ -34,7 +34,9 @@ def locked(
     on_wait : called once, with a description of the holder, if the wait takes longer than a second.
     """
     started, reported = time.monotonic(), on_wait is None
-    with directory.open(name, create=True) as file, ExitStack() as stack:
+    with ExitStack() as stack:
+        with storage_errors(directory.path / name):
+            file = stack.enter_context(directory.open(name, create=True))
         if os.fstat(file.fileno()).st_nlink > 1:  # a hard link: the holder's name would be written into another file
             raise BadRun(f"{directory.path / name} is a link to another file: refused. Remove it.")
         while not _acquired(file, directory, name, stack):
@@ -48,9 +50,10 @@ def locked(
                 on_wait(_holder(file))
             time.sleep(_POLL)
         descriptor = file.fileno()
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        with storage_errors(directory.path / name):
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield  # closing the file releases the lock
 
 

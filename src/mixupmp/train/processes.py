@@ -157,7 +157,9 @@ def temporary_folder() -> Iterator[Path]:
     """A temporary folder with this process's name in its own; those of processes that were killed are removed."""
     prefix = f"mixupmp-{socket.gethostname()}-"
     _remove_leftovers(Path(tempfile.gettempdir()), prefix)
-    with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-") as path:
+    with _writing(Path(tempfile.gettempdir())):
+        made = tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", ignore_cleanup_errors=True)
+    with made as path:
         yield Path(path)
 
 

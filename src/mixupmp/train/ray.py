@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from mixupmp.core.errors import MissingExtra, MixupMPError
-from mixupmp.core.files import sha256
+from mixupmp.core.files import sha256, storage_errors
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.store.folder import RunFolder
@@ -61,7 +61,14 @@ def run(job: Job) -> list[Finished]:
         gpus = 1 if job.plan.device != "cpu" else 0
         task = ray.remote(num_cpus=job.plan.recipe.threads, num_gpus=gpus, max_retries=RETRIES)(train)
         waiting = {task.remote(plan, member, storage, board): member for member in job.members}
-        return _collect(ray, job, waiting, board)
+        try:
+            return _collect(ray, job, waiting, board)
+        except ray.exceptions.RayTaskError:  # raised in a task, with a trace of its own
+            raise
+        except ray.exceptions.RayError as error:
+            raise MixupMPError(
+                f"the Ray cluster failed: {error} What a run folder holds is kept: resume it."
+            ) from error
 
 
 class Board:
@@ -176,7 +183,7 @@ def _answer(ray: Any, reference: Any, member: int) -> tuple[str, Any]:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, MixupMPError):
+        if isinstance(error.cause, MixupMPError | ray.exceptions.RayError):
             raise error.cause from None
         raise
     except ray.exceptions.WorkerCrashedError as error:
@@ -219,11 +226,13 @@ def _token(folder: RunFolder | None) -> Iterator[str]:
         yield token
         return
     path = folder.path / f".{token}"
-    path.touch()
+    with storage_errors(path):
+        path.touch()
     try:
         yield token
     finally:
-        path.unlink(missing_ok=True)
+        with storage_errors(path, "removed"):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -1,57 +1,77 @@
-"""Kills the process before its n-th file operation.
+"""A fault at the n-th file operation of a process: it is killed there, or the disk is full or fails.
 
-Worker processes import this module at their start, as its folder is on their path; the number comes from the variable
-SOAK_KILL_BEFORE. Files that the import system writes do not pass through `os`, so the count is the same in every run.
+Worker processes import this module at their start, as its folder is on their path; the fault comes from the variable
+SOAK_FAULT, as in "kill 12". What the import system writes does not pass through `os`, so the count is the same in every
+run.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import threading
 from collections.abc import Callable
 from typing import Any
 
+VARIABLE = "SOAK_FAULT"
+TAKING_SPACE = {"mkdir", "open", "write"}
 OPERATIONS = ("mkdir", "write", "ftruncate", "fsync", "replace", "unlink", "rmdir")
 
+_plain_fdopen = os.fdopen
 _count = 0
 _guard = threading.Lock()
 
 
-def _step(last: int) -> None:
+def _step(name: str, kind: str, place: int) -> None:
+    """Count an operation; at its place the fault happens."""
     global _count
     with _guard:
         _count += 1
-        if _count == last:
+        if kind == "kill" and _count == place:
             os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "full disk" and _count >= place and name in TAKING_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if kind == "failing disk" and _count == place:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def _counted(original: Callable[..., Any], last: int) -> Callable[..., Any]:
+def _counted(name: str, kind: str, place: int) -> Callable[..., Any]:
+    original = getattr(os, name)
+
     def operation(*arguments: Any, **options: Any) -> Any:
-        _step(last)
+        if name != "open" or arguments[1] & os.O_CREAT:
+            _step(name, kind, place)
         return original(*arguments, **options)
 
+    if original in os.supports_dir_fd:
+        os.supports_dir_fd.add(operation)
     return operation
 
 
-def _counted_open(original: Callable[..., int], last: int) -> Callable[..., int]:
-    def operation(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
-        if flags & os.O_CREAT:
-            _step(last)
-        return original(path, flags, *arguments, **options)
+def install(kind: str, place: int) -> None:
+    """Count file operations from now on; `kind` of fault happens at the one of number `place`."""
 
-    return operation
+    class File(io.FileIO):
+        """A file whose fault comes between the two halves of what is written to it."""
 
+        def write(self, content: Any, /) -> int:
+            whole = memoryview(content).cast("B")
+            first = super().write(whole[: len(whole) // 2])
+            _step("write", kind, place)
+            return first + super().write(whole[first:])
 
-def install(last: int) -> None:
-    """Count file operations from now on, and kill the process before the last of them."""
+    def fdopen(descriptor: int, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if mode not in ("w+b", "r+b"):
+            return _plain_fdopen(descriptor, mode, *arguments, **options)
+        return io.BufferedRandom(File(descriptor, "r+"))
+
     for name in (*OPERATIONS, "open"):
-        original = getattr(os, name)
-        counted = (_counted_open if name == "open" else _counted)(original, last)
-        setattr(os, name, counted)
-        if original in os.supports_dir_fd:
-            os.supports_dir_fd.add(counted)
+        setattr(os, name, _counted(name, kind, place))
+    os.fdopen = fdopen
 
 
-if "SOAK_KILL_BEFORE" in os.environ:
-    install(int(os.environ["SOAK_KILL_BEFORE"]))
+if VARIABLE in os.environ:
+    _kind, _, _place = os.environ[VARIABLE].rpartition(" ")
+    install(_kind, int(_place))
