@@ -93,6 +93,7 @@ def test_what_a_run_keeps_is_read_back(encoder: Any) -> None:
         (lambda: Spectrogram(0), "rate must be"),
         (lambda: Spectrogram(8000, 0.01), "window must be"),
         (lambda: Spectrogram(8000, bands=60), "bands must be"),
+        (lambda: Spectrogram(8000, 1e9), "seconds must be"),
         (lambda: Spectrogram(8000)([]), "waves must be"),
         (lambda: Spectrogram(8000)([torch.zeros(2, 9000)]), "waves must be"),
     ],

@@ -60,6 +60,13 @@ def test_what_is_no_wave_is_named(tmp_path: Path, content: bytes) -> None:
         read_wave(tmp_path / "bad.wav")
 
 
+def test_a_rate_beyond_all_recorders_takes_no_memory(tmp_path: Path) -> None:
+    """Windows and rows grow with the rate: 844 bytes that claimed 268 MHz took 2.3 GB."""
+    write_wave(tmp_path / "a" / "0.wav", tone(400), rate=268_000_000)
+    with pytest.raises(BadData, match="claims 268000000 samples a second"):
+        load_path(tmp_path)
+
+
 def test_a_folder_of_sounds_by_class(tmp_path: Path) -> None:
     for number in range(6):
         write_wave(tmp_path / "low" / f"{number}.wav", tone(400 + 10 * number))

@@ -76,8 +76,9 @@ def test_what_is_wrong_is_named(
 def test_bad_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"text": "a"}\nnot json\n')
     (tmp_path / "l.jsonl").write_text("[1, 2]\n")
+    (tmp_path / "s.jsonl").write_text('{"text": "a", "label": "\\ud800"}\n' * 5)  # half a character
     (tmp_path / "x.npz").write_bytes(b"")
-    for name, error in (("t.jsonl", BadData), ("l.jsonl", BadData), ("x.npz", InvalidArgument)):
+    for name, error in (("t.jsonl", BadData), ("l.jsonl", BadData), ("s.jsonl", BadData), ("x.npz", InvalidArgument)):
         with pytest.raises(error, match=name):
             load_path(tmp_path / name, text="text")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mixupmp import MixupMPClassifier, MixupMPRegressor, PosteriorClassifier, Re
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.decide.search import Search
 from mixupmp.estimators.inputs import decode_labels, encode_labels
+from mixupmp.store.manifest import write_manifest
 
 LABELS = {
     "text": np.array(["setosa", "versi-color", "virginica"]),
@@ -95,3 +97,27 @@ def test_a_posterior_alone_is_no_estimator(iris: Any, quick: Recipe, tmp_path: P
     save(model.posterior_, tmp_path / "posterior")
     with pytest.raises(BadRun, match="a posterior without an estimator"):
         PosteriorClassifier.load(tmp_path / "posterior")
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        {"dtype": "<U1", "values": ["a", "b"]},  # three outputs: predictions would fail, or name another class
+        {"dtype": "<U1", "values": [["a", "b", "c"]]},
+        {"dtype": "<U900000000", "values": ["a", "b", "c"]},  # 10 GB
+        {"dtype": "(2,", "values": ["a", "b", "c"]},  # numpy evaluates text like this
+        {"dtype": "V8", "values": ["a", "b", "c"]},
+    ],
+    ids=lambda classes: classes["dtype"],
+)
+def test_classes_that_are_not_those_of_the_outputs_are_refused(
+    classes: dict[str, Any], iris: Any, quick: Recipe, tmp_path: Path
+) -> None:
+    PosteriorClassifier("single-network", recipe=quick, random_state=0).fit(*iris).save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    config["estimator"]["state"]["classes"] = classes
+    path.write_text(json.dumps(config))
+    write_manifest(path.parent)
+    with pytest.raises(BadRun, match=r"config\.json does not describe"):
+        PosteriorClassifier.load(path.parent)

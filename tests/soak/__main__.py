@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tests.soak import program
 from tests.soak.faults import AT_MOMENT, AT_OPERATION, KILLED, REFUSED, Fault, run
 
 from mixupmp import load
-from mixupmp.core.errors import MixupMPError
+from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.core.files import sha256
 from mixupmp.core.methods import method_names
 from mixupmp.store.sign import verify
@@ -37,14 +38,45 @@ ENGINES: tuple[Engine, ...] = ("inline", "vectorized", "processes", "ray")
 IN_TURN = "mixup-mp"  # the method whose operations are covered one after another
 
 
+def weights(folder: Path) -> dict[str, str]:
+    return {path.name: sha256(path) for path in sorted((folder / "members").glob("*.safetensors"))}
+
+
+@dataclass
+class Undisturbed:
+    """Runs that nobody disturbs, each made when it is first asked for."""
+
+    scratch: Path
+    found: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+
+    def hashes(self, engine: Engine, method: str) -> dict[str, str]:
+        """Of the weights; none where the engine refuses the method. All but `vectorized` must give the same."""
+        maker: Engine = "vectorized" if engine == "vectorized" else "inline"
+        if (maker, method) not in self.found:
+            folder = self.scratch / f"{maker}-{method}"
+            with suppress(InvalidArgument):
+                program.main(folder, maker, method)  # here, so that whatever it imports is in every fork
+            self.found[maker, method] = weights(folder)
+        return self.found[maker, method]
+
+    def seconds(self, engine: Engine) -> float:
+        """That a run takes."""
+        expected, folder, started = self.hashes(engine, IN_TURN), self.scratch / f"timed-{engine}", time.monotonic()
+        code, _ = run(folder, engine, IN_TURN)
+        assert code == 0, folder.with_suffix(".log").read_text()
+        assert weights(folder) == expected, engine
+        return time.monotonic() - started
+
+
 @dataclass
 class Tally:
     """What happened to the runs of one engine."""
 
     engine: Engine
-    hashes: dict[str, dict[str, str]]  # of undisturbed runs, by method
-    span: float  # seconds that one takes
+    undisturbed: Undisturbed
+    span: float  # seconds that such a run takes
     seconds: float = 0.0
+    turns: int = 0
     next_operation: int = 1
     covered: bool = False
     faults: Counter[str] = field(default_factory=Counter)
@@ -57,29 +89,14 @@ class Tally:
         return sum(count for kind, count in self.faults.items() if kind.startswith("kill"))
 
 
-def weights(folder: Path) -> dict[str, str]:
-    return {path.name: sha256(path) for path in sorted((folder / "members").glob("*.safetensors"))}
-
-
-def undisturbed(scratch: Path, engine: Engine) -> tuple[dict[str, dict[str, str]], float]:
-    """Hashes of the weights by method, without those that the engine refuses; and the seconds of one run."""
-    found, started = {}, time.monotonic()
-    for method in method_names():
-        folder = scratch / f"{engine}-{method}"
-        code, _ = run(folder, engine, method)
-        if code == 0:
-            found[method] = weights(folder)
-        else:
-            assert code == REFUSED, folder.with_suffix(".log").read_text()
-    return found, (time.monotonic() - started) / len(method_names())
-
-
-def next_faults(tally: Tally, turn: int, chance: random.Random) -> tuple[str, list[Fault]]:
+def next_faults(tally: Tally, chance: random.Random) -> tuple[str, list[Fault]]:
     """Of the next run: its method, and what happens to it when it is started and when it is resumed."""
     method, faults = IN_TURN, [Fault("kill", tally.next_operation)]
-    if tally.covered or turn % 2:
-        method, faults = chance.choice(sorted(tally.hashes)), [random_fault(tally, chance)]
-    if turn % 3 == 2:
+    if tally.covered or tally.turns % 2:
+        method, faults = chance.choice(sorted(method_names())), [random_fault(tally, chance)]
+        while not tally.undisturbed.hashes(tally.engine, method):
+            method = chance.choice(sorted(method_names()))
+    if tally.turns % 3 == 2:
         faults.append(random_fault(tally, chance))
     return method, faults
 
@@ -90,9 +107,9 @@ def random_fault(tally: Tally, chance: random.Random) -> Fault:
     return Fault(kind, chance.randrange(1, 150) if kind in AT_OPERATION else chance.uniform(0, tally.span))
 
 
-def disturb(tally: Tally, folder: Path, turn: int, chance: random.Random) -> None:
+def disturb(tally: Tally, folder: Path, chance: random.Random) -> None:
     """One more disturbed and resumed run."""
-    method, faults = next_faults(tally, turn, chance)
+    method, faults = next_faults(tally, chance)
     what, met = f"{tally.engine}, {method}", 0
     in_turn = method == IN_TURN and faults[0] == Fault("kill", tally.next_operation)
     for number, fault in enumerate(faults):
@@ -105,6 +122,7 @@ def disturb(tally: Tally, folder: Path, turn: int, chance: random.Random) -> Non
             tally.lost.append(f"{what}\n{_end_of_log(folder)}")
         tally.faults[fault.kind] += happened
         met += happened
+    tally.turns += 1
     tally.twice += met > 1
     tally.methods.add(method)
     finish(tally, folder, method, what)
@@ -115,7 +133,7 @@ def finish(tally: Tally, folder: Path, method: str, what: str) -> None:
     code, _ = run(folder, "inline" if tally.engine == "ray" else tally.engine, method)
     if code != 0:
         tally.lost.append(f"{what}; the resumed run ended with exit code {code}\n{_end_of_log(folder)}")
-    elif weights(folder) != tally.hashes[method]:
+    elif weights(folder) != tally.undisturbed.hashes(tally.engine, method):
         tally.lost.append(f"{what}; the weights differ from those of an undisturbed run")
     else:
         try:
@@ -153,19 +171,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has no other threads
-    chance, tallies = random.Random(options.seed), []
+    chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         scratch = Path(name)
-        program.main(scratch / "imports", "inline", "laplace")  # whatever is imported at first use is in every fork
-        one_by_one = undisturbed(scratch, "inline")  # other engines must give the same bits, except for `vectorized`
-        for engine in options.engine or ENGINES:
-            hashes, span = undisturbed(scratch, engine) if engine == "vectorized" else one_by_one
-            tallies.append(Tally(engine, hashes, {"processes": 6.0, "ray": 20.0}.get(engine, span)))
+        undisturbed = Undisturbed(scratch)
+        tallies = [Tally(engine, undisturbed, undisturbed.seconds(engine)) for engine in options.engine or ENGINES]
         turn, ends = 0, time.monotonic() + 60 * options.minutes  # of faults: a busy machine takes seconds to get here
         while time.monotonic() < ends:
             tally, started = min(tallies, key=lambda each: each.seconds), time.monotonic()
             folder = scratch / f"{tally.engine}-{turn}"
-            disturb(tally, folder, turn, chance)
+            disturb(tally, folder, chance)
             shutil.rmtree(folder, ignore_errors=True)
             tally.seconds += time.monotonic() - started
             turn += 1

@@ -17,6 +17,7 @@ from mixupmp.core.kernels.text import PADDING
 
 UNKNOWN = 1  # the token number of a word that is not in the vocabulary
 FIRST = 2  # that of its first word
+SAMPLES_LIMIT = 2**26  # of a sound, in memory as floats: 256 MB
 _WORD = re.compile(r"\w+(?:'\w+)*|[^\w\s]")
 
 
@@ -118,6 +119,12 @@ class Spectrogram:
         check(number(self.seconds) and 0 < self.seconds < inf, "seconds", self.seconds, "positive and finite")
         check(number(self.floor) and 0 < self.floor < inf, "floor", self.floor, "positive and finite")
         check(whole(self.window, 4) and self.window % 2 == 0, "window", self.window, "an even number, at least 4")
+        check(
+            self.samples <= SAMPLES_LIMIT,
+            "seconds",
+            self.seconds,
+            f"at most {SAMPLES_LIMIT / self.rate:g} at this rate",
+        )
         check(self.samples >= self.window, "window", self.window, f"at most {self.samples}, the samples of a row")
         divides = whole(self.bands) and self.window // 2 % self.bands == 0
         check(divides, "bands", self.bands, f"a divisor of {self.window // 2}, half of the window")

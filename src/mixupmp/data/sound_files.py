@@ -21,6 +21,7 @@ from mixupmp.data.images import files_by_class
 
 ENDING = ".wav"
 LONGEST = 30  # seconds of a row; a file may hold hours
+HIGHEST = 1_000_000  # samples a second: more than any recorder, and a window of 32 ms is small
 TEST_INDEX = 5  # recordings 0 to 4 of each speaker and digit are the published test set
 FSDD = Published(
     title="Free Spoken Digit Dataset",
@@ -46,8 +47,10 @@ def read_wave(source: Path | bytes, seconds: float = LONGEST, name: str = "") ->
             padded = np.zeros((len(bits), 4), np.uint8)
             padded[:, 4 - width :] = bits
             values = (padded.view("<i4")[:, 0] / 2**31).astype(np.float32)
-    if len(values) == 0 or rate <= 0:
+    if len(values) == 0:
         raise BadData(f"{name} holds no sound.")
+    if not 0 < rate <= HIGHEST:
+        raise BadData(f"{name} claims {rate} samples a second: at most {HIGHEST} are read.")
     return torch.from_numpy(values.reshape(-1, channels).mean(1)), rate
 
 

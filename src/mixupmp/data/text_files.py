@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,13 +68,19 @@ def _records(path: Path) -> list[dict[str, object]]:
         lines = content.splitlines()
         kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
         if kind == "jsonl":
-            records = [json.loads(line) for line in lines if line.strip()]
+            records = [_json(line) for line in lines if line.strip()]
         else:
             reader = csv.DictReader(content.splitlines(keepends=True), delimiter="\t" if kind == "tsv" else ",")
             records = list(reader)
     if not records or not all(isinstance(record, dict) for record in records):
         raise BadData(f"{path} has no rows with named columns: it needs a heading, or a JSON object on each line.")
     return records
+
+
+def _json(text: str | bytes) -> Any:
+    content = json.loads(text)
+    json.dumps(content, ensure_ascii=False).encode()  # "\\ud800" is JSON, but no text that a run could write
+    return content
 
 
 def _cell(record: dict[str, object], name: str | None, row: int, path: Path) -> str:
@@ -89,7 +96,7 @@ def clinc150_parts(root: str | os.PathLike[str] | None = None) -> dict[str, list
     """CLINC150's parts by name, each a list of (sentence, intent): train, val, test, oos_train, oos_val, oos_test."""
     path = locate(CLINC150, root) / CLINC150.files[0]
     with reading(path, "CLINC150's JSON"):
-        content = json.loads(path.read_bytes())
+        content = _json(path.read_bytes())
         return {part: [(str(sentence), str(intent)) for sentence, intent in content[part]] for part in _PARTS}
 
 

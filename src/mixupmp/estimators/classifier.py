@@ -254,7 +254,9 @@ class PosteriorClassifier(CalibratedClassifier):
         return {"classes": encode_labels(self.classes_), "calibrator": calibrator, "groups": groups}, tensors
 
     def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
+        outputs = self.posterior_.task.require_classes("for a classifier")
         self.classes_ = decode_labels(state["classes"])
+        check(self.classes_.shape == (outputs,), "classes", self.classes_.tolist(), f"{outputs} labels, one an output")
         self.calibrator_ = None if state["calibrator"] is None else calibrator_from_dict(state["calibrator"])
         self.held_out_ = (tensors["probabilities"], tensors["labels"]) if tensors else None
         groups = state.get("groups")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -196,6 +197,9 @@ def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:
     return Standardize(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
 
 
+_LABEL_DTYPE = re.compile(r"[<>|][biufOUSmM]\d*(\[\w+\])?")  # numpy would parse more, at any length
+
+
 def encode_labels(labels: NDArray[Any]) -> Json:
     """An array of class labels of any type that scikit-learn takes."""
     values = labels.view(np.int64) if labels.dtype.kind in "mM" else labels
@@ -208,8 +212,12 @@ def encode_labels(labels: NDArray[Any]) -> Json:
 
 def decode_labels(document: Json) -> NDArray[Any]:
     """The array that `encode_labels` was given."""
-    dtype = np.dtype(document["dtype"])
-    values = [float(value) if dtype.kind == "f" else value for value in document["values"]]
+    name, values = document["dtype"], document["values"]
+    check(bool(_LABEL_DTYPE.fullmatch(name)), "dtype", name, "that of numbers, text, truth values or dates")
+    dtype = np.dtype(name)
+    longest = max((len(str(value)) for value in values), default=0)
+    check(dtype.itemsize <= 16 + 4 * longest, "dtype", name, "no longer than the longest label")
+    values = [float(value) if dtype.kind == "f" else value for value in values]
     if dtype.kind in "mM":
         return np.array(values, np.int64).view(dtype)
     return np.array(values, dtype)
