@@ -146,6 +146,7 @@ ROWS = {"plane": (2,), "images": (3, 4, 4), "text": (7,)}
 TAKES = {
     "paper": ("plane", "images"),
     "warped": ("plane", "images"),
+    "at_layer": ("plane", "images"),
     "mixture": ("images",),
     "images": ("images",),
     "tables": ("plane",),

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixupmp.core.base_measures import SentencePair, SentenceSplice
+from mixupmp.core.base_measures import AtLayer, Mixup, SentencePair, SentenceSplice
 from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.fields import Fields
 from mixupmp.core.files import write_json
@@ -40,6 +40,7 @@ EPOCHS = 6
 FALSE_ALARMS = (0.05, 0.1)  # of in-scope requests, for the recall of those out of scope
 LINES: dict[str, Callable[[], Method]] = {
     "DE": lambda: deep_ensemble(4),
+    "MP, blends of embeddings": lambda: martingale_posterior(1.0, AtLayer(Mixup(0.4), "embedding"), 4),
     "MP, spliced sentences": lambda: martingale_posterior(1.0, SentenceSplice(0.4), 4),
     "MP, pairs of sentences": lambda: martingale_posterior(1.0, SentencePair(), 4),
     "Mixup, spliced sentences": lambda: martingale_posterior(inf, SentenceSplice(0.4), 1),
