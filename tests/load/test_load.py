@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("locust")
+
 ROOT = Path(__file__).parents[2]
 
 
