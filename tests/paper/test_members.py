@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,9 +26,12 @@ from mixupmp import (
     mixup_mp,
     single_network,
 )
+from mixupmp.metrics import evaluate
 from mixupmp.paper import Wanted
+from mixupmp.paper.lines import EXPLICIT, SINGLE, Line
 from mixupmp.paper.members import pieces_of
-from mixupmp.paper.report import OnRows
+from mixupmp.paper.report import OnRows, on_test_rows, report_lines, run_lines
+from mixupmp.paper.resampling import RESAMPLES, UNIT, _counts, deviations
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
 from mixupmp.train.run import fit
@@ -118,6 +122,46 @@ def test_evaluations_are_kept(study):
     for path in one.cache.path.rglob("*.safetensors"):
         path.unlink()
     assert one.evaluate([pair]) == [first]
+
+
+def test_a_machine_without_the_weights_goes_on_from_the_results(study, tmp_path: Path):
+    one = study()
+    lines = [Line(EXPLICIT, "DE", deep_ensemble(2)), Line(SINGLE, "NN", deep_ensemble(2), (0, 1))]
+    setting = replace(SETTING, repeats=1)
+    first = report_lines(one, setting, lines, "A table", ("acc", "nll"))
+    shutil.rmtree(one.cache.path)
+    other = study()
+    assert (
+        report_lines(other, SETTING, lines[1:], "Other lines, and another repeat", ("acc",))[0][1][:1]
+        == first[1][1][:1]
+    )
+    assert "2 member-fits, 0 cached, 2 to train" in other.said[0]  # of the second repeat alone
+
+
+def test_what_is_finished_is_written_while_the_rest_is_trained(study, monkeypatch):
+    one = study()
+    lines = [Line(EXPLICIT, f"DE {count}", deep_ensemble(count)) for count in (4, 5)]
+    written = []
+    run_lines(
+        one, replace(SETTING, repeats=1), lines, on_test_rows(SETTING), lambda done, missing: written.append(missing)
+    )
+    assert written == [["DE 5 (0 of 1 runs)"], []]
+
+
+def test_resampled_test_rows_are_the_bootstrap(study):
+    torch.manual_seed(0)
+    labels = torch.randint(10, (500,))
+    pooled = torch.randn(500, 10).mul(2).softmax(1)
+    found = deviations(pooled, labels)
+    everything = evaluate(pooled, labels)
+    counts = _counts(500)[1] * 500
+    rows = torch.arange(500).repeat_interleave(counts.round().long())
+    resample = evaluate(pooled[rows], labels[rows])
+    for name, values in found.items():
+        assert len(values) == RESAMPLES
+        assert abs(values[0] * UNIT - (resample[name] - everything[name])) < 2 * UNIT
+    error = everything["acc"] * (1 - everything["acc"]) / 500
+    assert 0.5 * error < float(torch.tensor(found["acc"]).double().mul(UNIT).var()) < 2 * error
 
 
 def test_evaluations_side_by_side_are_those_of_one_process(study):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.metrics import Summary, evaluate, summarize
 from mixupmp.metrics.catalog import CALIBRATED
-from mixupmp.paper.lines import Line
+from mixupmp.paper.lines import SINGLE, Line
+from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import PaperTable, paper_value
+from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import INTERPOLATES, Setting
-from mixupmp.paper.study import Evaluation, Evaluator, Study
+from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study
 from mixupmp.paper.table import Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
 
 Evaluated = list[tuple[Line, list[Evaluation]]]
@@ -36,19 +39,22 @@ class OnRows:
     @property
     def key(self) -> str:
         held_out = "" if self.calibration is None else f" calibrated {self.calibration.fingerprint()}"
-        return f"evaluate test {self.rows.fingerprint()}{held_out}"
+        return f"evaluate and resample test {self.rows.fingerprint()}{held_out}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
         members = posterior.member_probabilities(self.rows.inputs).cpu()
-        found = dict(evaluate(members, self.rows.labels))
+        found: Evaluation = dict(evaluate(members, self.rows.labels))
+        resampled = deviations(members.mean(0), self.rows.labels)
         if self.calibration is not None:
             held_out = posterior.member_probabilities(self.calibration.inputs).cpu()
             # Always the fitted one: a rule that sometimes leaves T at 1 would blur the comparison of methods.
             calibrate = fit_temperature(held_out, self.calibration.labels, standard_errors=None)
-            after = evaluate(calibrate(members.mean(0)), self.rows.labels)
-            found |= {f"{name}{CALIBRATED}": after[name] for name in CALIBRATED_MEASURES}
+            pooled = calibrate(members.mean(0))
+            after, moved = evaluate(pooled, self.rows.labels), deviations(pooled, self.rows.labels, CALIBRATED_MEASURES)
+            for name in CALIBRATED_MEASURES:
+                found[f"{name}{CALIBRATED}"], resampled[f"{name}{CALIBRATED}"] = after[name], moved[name]
             found["temperature"] = calibrate.temperature
-        return found
+        return {**found, "resampled": resampled}
 
 
 def on_test_rows(setting: Setting) -> Callable[[int], Evaluator]:
@@ -56,26 +62,57 @@ def on_test_rows(setting: Setting) -> Callable[[int], Evaluator]:
     return lambda seed: OnRows(setting.test, setting.calibration(seed))
 
 
+Pairs = list[tuple[Line, list[Pair]]]
+
+
 def run_lines(
     study: Study,
     setting: Setting,
     lines: Sequence[Line],
     evaluator: Callable[[int], Evaluator],
+    write: Callable[[Evaluated, list[str]], None] = lambda evaluated, missing: None,
 ) -> tuple[Evaluated, list[str]]:
-    """Train and evaluate: each line with its finished repeats, and the labels of lines that lack some."""
+    """Train and evaluate: each line with its finished repeats, and the labels of lines that lack some.
+
+    `write` gets what there is whenever some more of it is finished, so that a run that is stopped loses little.
+    """
+    evaluators = {seed: evaluator(seed) for seed in setting.seeds}
+    pairs: Pairs = [
+        (line, [(one, evaluators[one.plan.seed]) for one in line.wanted(setting)])
+        for line in lines
+        if line.missing_package is None
+    ]
     absent = [
         f"{line.label} (the package {line.missing_package} is not installed)" for line in lines if line.missing_package
     ]
-    wanted = [(line, line.wanted(setting)) for line in lines if line.missing_package is None]
-    # Repeat by repeat, so that an interrupted plan has whole tables to show.
-    study.train(sorted((one for _, many in wanted for one in many), key=lambda one: one.plan.seed))
-    ready = [(line, [one for one in many if study.available(one)], len(many)) for line, many in wanted]
-    evaluators = {seed: evaluator(seed) for seed in setting.seeds}
-    found = study.evaluate([(one, evaluators[one.plan.seed]) for _, many, _ in ready for one in many])
-    results = iter(found)
-    evaluated = [(line, [next(results) for _ in many]) for line, many, _ in ready if many]
-    missing = [f"{line.label} ({len(many)} of {all_} runs)" for line, many, all_ in ready if len(many) < all_]
-    return evaluated, absent + missing
+
+    def finished() -> tuple[Evaluated, list[str]]:
+        evaluated, missing = _finished(study, pairs)
+        return evaluated, absent + missing
+
+    left = _in_order(study, pairs)
+    if not study.partial or len(left) == sum(len(many) for _, many in pairs):  # then it says that there is nothing
+        study.train(left, lambda: write(*finished()))
+    return finished()
+
+
+def _in_order(study: Study, pairs: Pairs) -> list[Wanted]:
+    """What is not evaluated yet: repeat by repeat, so that a run that is stopped has whole tables to show.
+
+    In each repeat the single models come last, as they are members of the ensembles.
+    """
+    left = [(line, one) for line, many in pairs for one, by in many if not study.evaluated(one, by)]
+    return [one for _, one in sorted(left, key=lambda item: (item[1].plan.seed, item[0].group == SINGLE))]
+
+
+def _finished(study: Study, pairs: Pairs) -> tuple[Evaluated, list[str]]:
+    """The evaluations of all that is trained or was evaluated before, and the labels of lines that lack some."""
+    ready = [[pair for pair in many if study.evaluated(*pair) or study.available(pair[0])] for _, many in pairs]
+    results = iter(study.evaluate([pair for many in ready for pair in many]))
+    evaluated = [(line, [next(results) for _ in many]) for (line, _), many in zip(pairs, ready, strict=True)]
+    counts = [(line.label, len(found), len(many)) for (line, found), (_, many) in zip(evaluated, pairs, strict=True)]
+    missing = [f"{label} ({count} of {all_} runs)" for label, count, all_ in counts if count < all_]
+    return [(line, found) for line, found in evaluated if found], missing
 
 
 def report_lines(
@@ -92,17 +129,20 @@ def report_lines(
 ) -> Evaluated:
     """Run a table whole: train, evaluate, write it in all formats with the numbers behind it, and record the run."""
     started = time.time()
-    evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting))
     differs = [*setting.all_differences, *differences]
     caption = f"{setting.describe()}. {caption} Mean (standard error) over runs."
-    text = f"{caption} Differs from the paper: {'; '.join(differs)}."
-    if missing:
-        text += f" Not finished: {'; '.join(missing)}."
-    write_table(study, "table", table_of(evaluated, title, measures, paper, text))
-    write_evaluations(study, evaluated)
-    study.record(
-        differs, setting.seeds, started, setting=setting.describe(), train_rows=setting.train_rows, missing=missing
-    )
+    caption += f" Differs from the paper: {'; '.join(differs)}."
+
+    def write(evaluated: Evaluated, missing: list[str]) -> None:
+        text = caption + (f" Not finished: {'; '.join(missing)}." if missing else "")
+        write_table(study, "table", table_of(evaluated, title, measures, paper, text))
+        write_evaluations(study, evaluated)
+        study.record(
+            differs, setting.seeds, started, setting=setting.describe(), train_rows=setting.train_rows, missing=missing
+        )
+
+    evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), write)
+    write(evaluated, missing)
     return evaluated
 
 
@@ -156,7 +196,11 @@ def write_table(study: Study, name: str, table: Table) -> None:
 
 
 def write_evaluations(study: Study, evaluated: Evaluated) -> None:
-    """Every repeat's numbers, which the ledger of claims reads."""
-    study.write(
-        "evaluations.json", [{"group": li.group, "label": li.label, "repeats": found} for li, found in evaluated]
-    )
+    """Every repeat's numbers, a line of text for each: the ledger of claims and later runs read them."""
+    lines = []
+    for line, found in evaluated:
+        repeats = ",\n  ".join(json.dumps(one) for one in found)
+        lines.append(
+            f'{{"group": {json.dumps(line.group)}, "label": {json.dumps(line.label)}, "repeats": [\n  {repeats}]}}'
+        )
+    study.write("evaluations.json", "[" + ",\n ".join(lines) + "]\n")

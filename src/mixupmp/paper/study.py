@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import cycle
 from pathlib import Path
 from types import FrameType
@@ -35,6 +36,8 @@ from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
 
 Evaluation = dict[str, Any]
+Pair = tuple[Wanted, "Evaluator"]
+BATCH = 4  # pieces for each worker between two looks at what can be evaluated
 
 
 class NothingCached(MixupMPError):
@@ -101,8 +104,11 @@ class Study:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def train(self, wanted: Sequence[Wanted]) -> None:
-        """Train what is not in the cache, after saying how much that is and how long it will take."""
+    def train(self, wanted: Sequence[Wanted], on_progress: Callable[[], None] = lambda: None) -> None:
+        """Train what is not in the cache, after saying how much that is and how long it will take.
+
+        `on_progress` is called whenever some more are finished.
+        """
         pieces = pieces_of(wanted)
         missing = [piece for piece in pieces if not self.cache.has(piece)]
         total, left = _networks(pieces), _networks(missing)
@@ -121,7 +127,9 @@ class Study:
         self.say(f"Estimated time: {clock(estimate.seconds_left)} with {estimate.workers} at a time.")
         with _terminated_as_stopped():
             while missing:
-                self._train(missing, estimate)
+                for start in range(0, len(missing), BATCH * self.workers):
+                    self._train(missing[start : start + BATCH * self.workers], estimate)
+                    on_progress()
                 missing = [piece for piece in missing if not self.cache.has(piece)]
                 if missing:  # another process is at work on them
                     time.sleep(2)
@@ -140,20 +148,31 @@ class Study:
         """Whether every network of it is in the cache."""
         return all(self.cache.has(piece) for piece in wanted.pieces)
 
-    def evaluate(self, pairs: Sequence[tuple[Wanted, Evaluator]]) -> list[Evaluation]:
+    def evaluate(self, pairs: Sequence[Pair]) -> list[Evaluation]:
         """Each posterior's evaluation, computed once for ever, side by side in worker processes.
 
-        Beside what the evaluator returns, each has the repeat's seed and how its fits ended. A posterior of which no
-        member stayed finite has those alone.
+        Beside what the evaluator returns, each has its key, the repeat's seed and how its fits ended. A posterior of
+        which no member stayed finite has those alone.
         """
-        missing = [(self.cache, *pair) for pair in pairs if not _place(self.cache, *pair).exists()]
+        missing = [(self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
         if self.workers > 1 and len(missing) > 1:
             calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
             pool.run(calls, workers=min(self.workers, len(missing)), niceness=self.niceness)
         else:
             for job in missing:
                 _evaluate(Callback(), *job)
-        return [dict(read_json(_place(self.cache, *pair))) for pair in pairs]
+        return [self.kept.get(_key(*pair)) or dict(read_json(_place(self.cache, *pair))) for pair in pairs]
+
+    def evaluated(self, wanted: Wanted, evaluator: Evaluator) -> bool:
+        """Whether this evaluation is in the results or in the cache, so that it needs no weights."""
+        return _key(wanted, evaluator) in self.kept or _place(self.cache, wanted, evaluator).exists()
+
+    @cached_property
+    def kept(self) -> dict[str, Evaluation]:
+        """The evaluations among the results, by key: a machine that has these, and no weights, goes on from there."""
+        files = self.results.glob(f"*/{self.scale}*/**/evaluations.json")
+        found = (one for file in files for line in read_json(file) for one in line["repeats"])
+        return {one["key"]: one for one in found if "key" in one}
 
     def write(self, name: str, content: str | dict[str, Any] | list[Any]) -> Path:
         """Write a text or JSON file among the results."""
@@ -214,8 +233,12 @@ def training_of(cache: Cache, wanted: Wanted) -> Evaluation:
     }
 
 
+def _key(wanted: Wanted, evaluator: Evaluator) -> str:
+    return hashlib.sha256(f"{wanted.key} {evaluator.key}".encode()).hexdigest()[:24]
+
+
 def _place(cache: Cache, wanted: Wanted, evaluator: Evaluator) -> Path:
-    name = hashlib.sha256(f"{wanted.key} {evaluator.key}".encode()).hexdigest()[:24]
+    name = _key(wanted, evaluator)
     return cache.path / "evaluations" / name[:2] / f"{name}.json"
 
 
@@ -226,7 +249,7 @@ def _evaluate(callback: Callback, cache: Cache, wanted: Wanted, evaluator: Evalu
         found = {} if posterior is None else evaluator(posterior)
     path = _place(cache, wanted, evaluator)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**found, **training_of(cache, wanted)})
+    write_json(path, {"key": path.stem, **found, **training_of(cache, wanted)})
 
 
 def _networks(pieces: Sequence[Piece]) -> int:
