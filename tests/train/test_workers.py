@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -103,7 +104,9 @@ def test_settings_of_the_user_s_for_memory_are_theirs(monkeypatch: pytest.Monkey
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     worker = processes.Worker(1)
     try:
-        environment = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
+        file = Path(f"/proc/{worker.process.pid}/environ")
+        while not (environment := file.read_bytes().split(b"\0"))[0]:  # empty while the process is starting
+            time.sleep(0.01)
     finally:
         worker.close()
     assert b"MALLOC_TRIM_THRESHOLD_=131072" in environment

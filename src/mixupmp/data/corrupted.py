@@ -108,7 +108,7 @@ def read_corrupted(folder: Path, name: str, severity: int) -> Rows:
     if images.ndim == 3:
         images = images[..., None]
     pixels = np.ascontiguousarray(images[block].transpose(0, 3, 1, 2))
-    return Rows(as_inputs(pixels, str(folder)), torch.from_numpy(labels[block].astype(np.int64)))
+    return Rows(as_inputs(pixels, str(folder), pixels.shape[1:]), torch.from_numpy(labels[block].astype(np.int64)))
 
 
 def _array(path: Path) -> NDArray[Any]:

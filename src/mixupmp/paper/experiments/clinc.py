@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -61,6 +62,7 @@ Parts = dict[str, list[tuple[str, str]]]
 
 def run(study: Study) -> None:
     """Fit and score every line in every repeat, and write the table."""
+    started = time.time()
     parts = made_up() if study.scale == "smoke" else clinc150_parts()
     dataset, held = prepared(parts)
     folder = study.results / study.name / ("smoke" if study.scale == "smoke" else "repeats")
@@ -76,6 +78,8 @@ def run(study: Study) -> None:
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if records:
         write_table(records, folder.parent / ("smoke.md" if study.scale == "smoke" else "README.md"))
+    differences = ["not of the paper", *(["sentences that are made up"] if study.scale == "smoke" else [])]
+    study.record(differences, range(REPEATS[study.scale]), started, epochs=EPOCHS)
 
 
 def prepared(parts: Parts) -> tuple[Dataset, Rows]:
