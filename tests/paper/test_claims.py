@@ -27,6 +27,7 @@ from mixupmp.paper.claims import (
 from mixupmp.paper.evidence import Effect, PaperEvidence, RunEvidence, Sample, combine
 from mixupmp.paper.ledger import identities, make_ledger, render
 from mixupmp.paper.reference import paper_figures
+from mixupmp.paper.resampling import RESAMPLES
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,18 @@ def test_differences_are_paired_by_repeat():
     effect = combine([(1, Sample.of({0: 1.0, 1: 5.0, 2: 9.0})), (-1, Sample.of({2: 8.5, 1: 4.5, 0: 0.5}))])
     assert (effect.mean, effect.error, effect.freedom) == (0.5, 0.0, 2)
     assert combine([(1, Sample.of({0: 1.0})), (-1, Sample.of({0: 0.0}))]).error is None
+
+
+def test_what_test_rows_add_is_counted_and_what_two_lines_share_of_it_is_not():
+    wave = [0.1 * (-1) ** k for k in range(RESAMPLES)]
+    one = Sample.of({0: 1.0, 1: 1.2}, {0: wave, 1: wave})
+    other = Sample.of({0: 0.5, 1: 0.5}, {0: [0.5 * value for value in wave]} | {1: wave})
+    variance = sum(value**2 for value in wave) / (RESAMPLES - 1)
+    alone = combine([(1, one)])
+    assert alone.error == pytest.approx((0.01 + variance) ** 0.5)
+    assert 1 < alone.freedom < RESAMPLES
+    assert combine([(1, one), (-1, other)]).error == pytest.approx((0.01 + variance / 16) ** 0.5)
+    assert combine([(1, one), (-1, Sample.of({0: 0.5, 1: 0.5}))]).error == pytest.approx(0.1)
 
 
 def test_unpaired_samples_are_compared_as_welch_does():

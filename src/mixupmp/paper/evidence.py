@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum, sqrt
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
+from mixupmp.paper.resampling import RESAMPLES, UNIT
 from mixupmp.paper.study import results_folder
 
 LEVEL = 0.05  # of each one-sided test
@@ -33,17 +34,22 @@ PAPER_NAMES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """A measure of one line over its runs; `values` by repeat, where they can be paired."""
+    """A measure of one line over its runs; `values` by repeat, where they can be paired.
+
+    `resampled` has, by repeat, how much the value changes on each resample of the test rows: the resamples are the
+    same for all lines.
+    """
 
     mean: float
     error: float | None
     count: int
     values: dict[int, float] | None = None
+    resampled: dict[int, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: dict[int, float]) -> Sample:
+    def of(cls, values: dict[int, float], resampled: dict[int, list[float]] | None = None) -> Sample:
         mean, error = _moments(list(values.values()))
-        return cls(mean, error, len(values), values)
+        return cls(mean, error, len(values), values, resampled or {})
 
 
 @dataclass(frozen=True)
@@ -65,20 +71,39 @@ Term = tuple[float, Sample]
 
 
 def combine(terms: Sequence[Term], what: str = "") -> Effect:
-    """sum_k c_k x_k: over the repeats that all samples share, or else as of independent samples (Welch)."""
+    """sum_k c_k x_k: over the repeats that all samples share, or else as of independent samples (Welch).
+
+    Repeats share their test rows, so their spread does not show how much depends on these. The paired bootstrap over
+    test rows does, and its variance is added where the samples have it, with degrees of freedom after Satterthwaite.
+    """
     paired = [sample.values for _, sample in terms]
     if all(values is not None for values in paired):
         shared = set.intersection(*(set(values) for values in paired if values is not None))
         if shared:
             sums = [fsum(c * (s.values or {})[key] for c, s in terms) for key in sorted(shared)]
             mean, error = _moments(sums)
-            return Effect(mean, error, len(sums) - 1, what)
+            tested = _variance_over_test_rows(terms, sorted(shared))
+            if error is None or not tested:
+                return Effect(mean, error, len(sums) - 1, what)
+            fitted = error**2
+            freedom = (fitted + tested) ** 2 / (fitted**2 / (len(sums) - 1) + tested**2 / (RESAMPLES - 1))
+            return Effect(mean, sqrt(fitted + tested), freedom, what)
     mean = fsum(c * sample.mean for c, sample in terms)
     variances = [(c * (sample.error or 0.0)) ** 2 for c, sample in terms]
     if any(sample.error is None for _, sample in terms) or not sum(variances):
         return Effect(mean, None, 0.0, what)
     weights = [v * v / max(1, sample.count - 1) for v, (_, sample) in zip(variances, terms, strict=True)]
     return Effect(mean, sqrt(sum(variances)), sum(variances) ** 2 / sum(weights), what)
+
+
+def _variance_over_test_rows(terms: Sequence[Term], repeats: Sequence[int]) -> float:
+    """Of the mean over repeats of sum_k c_k x_k, by the resamples; 0 where a sample has none."""
+    if not all(repeat in sample.resampled for _, sample in terms for repeat in repeats):
+        return 0.0
+    columns = [(c / len(repeats), sample.resampled[repeat]) for c, sample in terms for repeat in repeats]
+    moved = [fsum(c * values[k] for c, values in columns) for k in range(RESAMPLES)]
+    center = fsum(moved) / RESAMPLES
+    return fsum((value - center) ** 2 for value in moved) / (RESAMPLES - 1)
 
 
 class Evidence(Protocol):
@@ -143,20 +168,21 @@ class RunEvidence:
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         if experiment.startswith("illustration"):
-            return self._region(experiment, line, measure)
+            return self._region(experiment, "" if dataset == "clusters" else dataset, line, measure)
         if measure.startswith("member") or measure == "margin gap":
             return self._members(experiment, dataset, line, measure, level)
         for one in self.read(experiment, dataset, "evaluations.json") or ():
             if canonical_label(one["group"], one["label"]) == line:
-                found = [
-                    run if level is None else run.get("intensities", {}).get(str(level), {}) for run in one["repeats"]
+                runs = [
+                    (run.get("seed", n), run if level is None else run.get("intensities", {}).get(str(level), {}))
+                    for n, run in enumerate(one["repeats"])
                 ]
-                return _by_seed([(run.get("seed", n), found[n].get(measure)) for n, run in enumerate(one["repeats"])])
+                return _by_seed(runs, measure)
         return None
 
-    def _region(self, experiment: str, panel: str, region: str) -> Sample | None:
+    def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
         """The mean uncertainty of a region of the 2-D example; its error is the jackknife's over members."""
-        for one in self.read(experiment, "", "regions.json") or ():
+        for one in self.read(experiment, part, "regions.json") or ():
             if one["panel"].startswith(panel) and "standard_error" in one[region]:
                 return Sample(
                     one[region]["mean"],
@@ -194,13 +220,21 @@ def canonical_label(group: str, label: str) -> str:
     return f"Mixup Ensemble {group}" if label == "r=inf" else f"MixupMP {label} {group}"
 
 
-def _by_seed(runs: Sequence[tuple[int, float | None]]) -> Sample | None:
+def _by_seed(runs: Sequence[tuple[int, dict[str, Any]]], measure: str) -> Sample | None:
     """Runs of one seed, as two single models of a repeat are, count as their mean."""
-    grouped: dict[int, list[float]] = {}
-    for seed, value in runs:
-        if value is not None:
-            grouped.setdefault(seed, []).append(value)
-    return Sample.of({seed: fsum(many) / len(many) for seed, many in grouped.items()}) if grouped else None
+    values: dict[int, list[float]] = {}
+    moved: dict[int, list[list[int]]] = {}
+    for seed, run in runs:
+        if run.get(measure) is not None:
+            values.setdefault(seed, []).append(run[measure])
+            moved.setdefault(seed, []).append(run.get("resampled", {}).get(measure, []))
+    means = {seed: fsum(many) / len(many) for seed, many in values.items()}
+    resampled = {
+        seed: [UNIT * sum(column) / len(many) for column in zip(*many, strict=True)]
+        for seed, many in moved.items()
+        if all(many)
+    }
+    return Sample.of(means, resampled) if means else None
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float | None]:

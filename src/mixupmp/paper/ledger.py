@@ -23,11 +23,12 @@ from mixupmp.train.run import fit
 EXPLANATION = """\
 One row for each sentence of the paper that claims something, in its order; what has to be compared for it is in
 `src/mixupmp/paper/claims.toml`. A case is one comparison on one dataset. It holds, fails or stays undecided by a
-one-sided t test at 5% over repeats, paired by repeat; a single run decides nothing. "all" needs every case, "almost
-all" nine in ten, "most" half, "can" one; for "tends" the mean over the cases is tested. A sentence fails where too many
-of its cases fail for that, and is not decided in between. It is judged by the cases that were run, on the datasets that
-its row names. The last column judges the numbers that the paper itself prints by the same rule, taking its 3 ensembles
-and 6 single models as independent; where it prints single runs, by their sign alone."""
+one-sided t test at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so
+the variance of the paired bootstrap over test rows is added (under shift, in means over intensities). "all" needs every
+case, "almost all" nine in ten, "most" half, "can" one; for "tends" the mean over the cases is tested. A sentence fails
+where too many of its cases fail for that, and is not decided in between. It is judged by the cases that were run, on
+the datasets that its row names. The last column judges the numbers that the paper itself prints by the same rule,
+taking its 3 ensembles and 6 single models as independent; where it prints single runs, by their sign alone."""
 
 
 @dataclass(frozen=True)

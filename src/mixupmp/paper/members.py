@@ -123,19 +123,22 @@ class Cache:
         """Whether every member of the piece is finished."""
         return all(self.folder(piece).summary(number) is not None for number in piece.members)
 
-    def finished(self, wanted: Wanted) -> Iterator[tuple[MemberSummary, dict[str, Tensor]]]:
+    def finished(
+        self, wanted: Wanted, keep_collapsed: bool = False
+    ) -> Iterator[tuple[MemberSummary, dict[str, Tensor]]]:
         """How each network ended, and its weights: none where it diverged. Weights are checked by their hash."""
         for piece in wanted.pieces:
             folder = self.folder(piece)
             for number in piece.members:
                 summary = folder.summary(number)
                 assert summary is not None, "ask for a posterior after it is trained"
+                summary = replace(summary, collapsed=summary.collapsed and not keep_collapsed)
                 yield summary, folder.weights(number) if summary.diverged_at is None else {}
 
-    def posterior(self, wanted: Wanted) -> Posterior | None:
+    def posterior(self, wanted: Wanted, keep_collapsed: bool = False) -> Posterior | None:
         """The posterior of the trained networks, or None where all of them diverged."""
         try:
-            return wanted.plan.posterior(list(self.finished(wanted)))
+            return wanted.plan.posterior(list(self.finished(wanted, keep_collapsed)))
         except AllDiverged:
             return None
 
@@ -147,7 +150,10 @@ def default_cache() -> Path:
 
 def pieces_of(wanted: Sequence[Wanted]) -> list[Piece]:
     """What has to be trained for all of these, each piece once."""
-    unique = {piece.key: piece for one in wanted for piece in one.pieces}
+    unique: dict[str, Piece] = {}
+    for one in wanted:
+        for piece in one.pieces:
+            unique.setdefault(piece.key, piece)
     return list(unique.values())
 
 

@@ -19,9 +19,15 @@ MEASURES = ("acc", "nll", "ece", "oe", "ue")
 BINS = 15
 
 
-def deviations(pooled: Tensor, labels: Tensor, measures: tuple[str, ...] = MEASURES) -> dict[str, list[int]]:
-    """How much each measure of pooled probabilities (rows, classes) changes on each resample, in `UNIT`."""
-    values, counts = pooled.double(), _counts(len(labels))
+def deviations(
+    pooled: Tensor, labels: Tensor, measures: tuple[str, ...] = MEASURES, copies: int = 1
+) -> dict[str, list[int]]:
+    """How much each measure of pooled probabilities (rows, classes) changes on each resample, in `UNIT`.
+
+    Where the rows are so many corrupted copies of a test set, one after the other, its rows are resampled with all of
+    their copies.
+    """
+    values, counts = pooled.double(), _counts(len(labels) // copies).repeat(1, copies) / copies
     confidence, predicted = values.max(1)
     place = (confidence * BINS).ceil().long().sub(1).clamp(0, BINS - 1)
     gaps = torch.zeros(len(labels), BINS, dtype=torch.float64)

@@ -218,9 +218,9 @@ def results_folder(results: Path, name: str, scale: str, part: str = "", protoco
     return results / name / (scale if protocol == TEXT.name else f"{scale}-{protocol}") / part
 
 
-def training_of(cache: Cache, wanted: Wanted) -> Evaluation:
+def training_of(cache: Cache, wanted: Wanted, keep_collapsed: bool = False) -> Evaluation:
     """How the fits ended: training accuracy over the members of the posterior, and how many are not part of it."""
-    summaries = [summary for summary, _ in cache.finished(wanted)]
+    summaries = [summary for summary, _ in cache.finished(wanted, keep_collapsed)]
     out = left_out(summaries)
     kept = [s.training_accuracy for s in summaries if s.member not in out and s.training_accuracy is not None]
     return {

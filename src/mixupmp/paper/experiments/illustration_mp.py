@@ -1,10 +1,14 @@
 """The 2-D clusters under three martingale posteriors: the Bayesian bootstrap, and DP-MP with two base measures.
 
 The paper writes c = 1, which gives all new rows together the weight of one observed row; its figure shows as many new
-rows as observed ones, which is c = n. Both are drawn.
+rows as observed ones, which is c = n. Both are drawn. With the paper's rate of .5 some networks of c = n collapse to a
+constant output; averaged in, they look like uncertainty. So there are two figures: by the paper's recipe, without the
+collapsed members and with them, and by a recipe that trains, the paper's at rate .1.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from mixupmp.core.methods import bayesian_bootstrap, dp_mp_perturbed, dp_mp_uniform
 from mixupmp.data.clusters import SIZES
@@ -15,16 +19,29 @@ TITLE = "2-D clusters: Bayesian bootstrap against DP-MP with Perturbed and Unifo
 ONE_ROW = 1 / sum(SIZES)  # r = c/n for c = 1
 
 
-def panels(members: int) -> list[Panel]:
-    return [
+BOTH = ("paper-recipe", "rate-0.1")
+DATASETS = {"smoke": BOTH, "cpu": BOTH, "paper": BOTH[:1]}
+
+
+def panels(members: int, collapsed: bool = False) -> list[Panel]:
+    dense = {
+        "Perturbed, c = n": dp_mp_perturbed(1.0, members=members),
+        "Uniform, c = n": dp_mp_uniform(1.0, members=members),
+    }
+    found = [
         Panel("Bayesian bootstrap", bayesian_bootstrap(members)),
         Panel("Perturbed, c = 1", dp_mp_perturbed(ONE_ROW, members=members)),
         Panel("Uniform, c = 1", dp_mp_uniform(ONE_ROW, members=members)),
-        Panel("Perturbed, c = n", dp_mp_perturbed(1.0, members=members)),
-        Panel("Uniform, c = n", dp_mp_uniform(1.0, members=members)),
+        *(Panel(name, method) for name, method in dense.items()),
     ]
+    if collapsed:
+        found += [Panel(f"{name}, all kept", method, keep_collapsed=True) for name, method in dense.items()]
+    return found
 
 
-def run(study: Study) -> None:
+def run(study: Study, recipe: str) -> None:
     title = "What the future is believed to be decides where there is uncertainty"
-    draw_landscapes(study, title, panels)
+    if recipe == "rate-0.1":
+        draw_landscapes(study, f"{title} (rate .1, all networks trained)", panels, "clusters-trained")
+    else:
+        draw_landscapes(study, f"{title} (the paper's rate, .5)", partial(panels, collapsed=True))

@@ -37,16 +37,19 @@ REGIONS = ("at the rows", "between the clusters", "beyond the clusters", "everyw
 
 @dataclass(frozen=True)
 class Panel:
-    """One column of a figure: a title and a method."""
+    """One column of a figure: a title and a method; collapsed members are left out unless it says to keep them."""
 
     title: str
     method: Method
+    keep_collapsed: bool = False
 
 
-def draw_landscapes(study: Study, title: str, panels_of: Callable[[int], list[Panel]]) -> None:
+def draw_landscapes(
+    study: Study, title: str, panels_of: Callable[[int], list[Panel]], setting_name: str = "clusters"
+) -> None:
     """Train every panel's posterior, draw the figure and write what it shows as numbers."""
     started = time.time()
-    setting = study.setting(setting_named("clusters", study.scale))
+    setting = study.setting(setting_named(setting_name, study.scale))
     shown = panels_of(setting.members)
     wanted = [Wanted(setting.plan(panel.method, 0)) for panel in shown]
     study.train(wanted)
@@ -57,13 +60,14 @@ def draw_landscapes(study: Study, title: str, panels_of: Callable[[int], list[Pa
         for (panel, one), above, below in zip(ready, *axes, strict=True):
             above.set_title(panel.title)
             points = _draw_sample(above, one.plan)
-            posterior = study.cache.posterior(one)
+            posterior = study.cache.posterior(one, panel.keep_collapsed)
             if posterior is None:
                 continue
             members = posterior.member_probabilities(_grid(), batch_size=4096)
             shading = _draw_uncertainty(below, gini(members, rescale=True))
             at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)
-            numbers.append({"panel": panel.title, **training_of(study.cache, one), **regions(members, at_rows)})
+            ended = training_of(study.cache, one, panel.keep_collapsed)
+            numbers.append({"panel": panel.title, **ended, **regions(members, at_rows)})
         _finish(figure, axes, points, shading, title)
     save(figure, study.folder, "landscapes")
     differs = "; ".join(setting.all_differences)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
@@ -12,6 +14,7 @@ from mixupmp.metrics import Scores, evaluate
 from mixupmp.paper.figures import color_of, curve, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
+from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.paper.table import shown_metric
@@ -66,31 +69,48 @@ class Shifted:
 
     @property
     def key(self) -> str:
-        return f"shift by corruption {','.join(self.names)} {self.dataset.test.fingerprint()}"
+        return f"shift by corruption, resampled, {','.join(self.names)} {self.dataset.test.fingerprint()}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
         together = {"0": self._scores(posterior, [self.dataset.test])[0]}
+        resampled: list[dict[str, list[int]]] = []
         by_corruption = dict.fromkeys(self.names, 0.0)
         for severity in SEVERITIES:
             # All corruptions of one intensity as one test set: bins of a few hundred rows would be mostly noise.
             many = [_corrupted(self.dataset, name, severity) for name in self.names]
-            together[str(severity)], each = self._scores(posterior, many)
+            together[str(severity)], each, moved = self._scores(posterior, many)
+            resampled.append(moved)
             for name, ece in zip(self.names, each, strict=True):
                 by_corruption[name] += ece / len(SEVERITIES)
         shifted = [together[str(severity)] for severity in SEVERITIES]
         overall = {name: sum(one[name] for one in shifted) / len(shifted) for name in MEASURES}
         mean = sum(by_corruption.values()) / len(by_corruption)
-        return {**overall, "ece_by_corruption": mean, "corruptions": by_corruption, "intensities": together}
+        return {
+            **overall,
+            "ece_by_corruption": mean,
+            "corruptions": by_corruption,
+            "intensities": together,
+            "resampled": _mean_over_intensities(resampled),
+        }
 
-    def _scores(self, posterior: Posterior, many: list[Rows]) -> tuple[dict[str, float], list[float]]:
-        """The measures of all these rows together, and the ECE of each by itself."""
-        scores, each = Scores(len(self.dataset.classes)), []
+    def _scores(
+        self, posterior: Posterior, many: list[Rows]
+    ) -> tuple[dict[str, float], list[float], dict[str, list[int]]]:
+        """The measures of all these rows together, the ECE of each by itself, and the former on resampled rows."""
+        scores, each, pooled = Scores(len(self.dataset.classes)), [], []
         for rows in many:
             members = posterior.member_probabilities(rows.inputs).cpu()
             scores.update(members, rows.labels)
+            pooled.append(members.mean(0))
             each.append(float(evaluate(members, rows.labels)["ece"] or 0.0))
         found = scores.result().to_dict()
-        return {name: float(found[name] or 0.0) for name in MEASURES}, each
+        labels = torch.cat([rows.labels for rows in many])
+        moved = deviations(torch.cat(pooled), labels, copies=len(many))
+        return {name: float(found[name] or 0.0) for name in MEASURES}, each, moved
+
+
+def _mean_over_intensities(many: list[dict[str, list[int]]]) -> dict[str, list[int]]:
+    return {name: [round(sum(k) / len(k)) for k in zip(*(one[name] for one in many), strict=True)] for name in many[0]}
 
 
 _MADE: dict[tuple[str, str, int], Rows] = {}
