@@ -64,7 +64,6 @@ class Claim:
     datasets: tuple[str, ...]
     parts: tuple[Part, ...]
     extensions: tuple[str, ...] = ()  # datasets of ours that the sentence is not about
-    whole_data: bool = False  # only a run on all training rows decides it
 
 
 @dataclass(frozen=True)

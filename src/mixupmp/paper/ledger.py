@@ -74,17 +74,9 @@ class Ledger:
 def make_ledger(runs: RunEvidence) -> Ledger:
     """Judge everything by what the experiments of one scale have written."""
     paper, claims = PaperEvidence(), all_claims()
-    sentences = [Judged(claim, judge(claim, runs, _decided_by(claim, runs)), judge(claim, paper)) for claim in claims]
+    sentences = [Judged(claim, judge(claim, runs), judge(claim, paper)) for claim in claims]
     extended = [Judged(one, judge(one, runs, one.extensions), Verdict(NOT_RUN)) for one in claims if one.extensions]
     return Ledger(_concordances(runs), sentences, extended, identities(), costs(runs))
-
-
-def _decided_by(claim: Claim, runs: RunEvidence) -> list[str]:
-    """The claim's datasets; of a claim about a whole dataset, those that a run trained on whole."""
-    if not claim.whole_data:
-        return list(claim.datasets)
-    records = {name: runs.read(claim.experiment, name, "run.json") or {} for name in claim.datasets}
-    return [name for name, record in records.items() if record.get("train_rows", 0) is None]
 
 
 def _concordances(runs: RunEvidence) -> dict[str, Concordance]:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
@@ -130,19 +131,20 @@ def report_lines(
     """Run a table whole: train, evaluate, write it in all formats with the numbers behind it, and record the run."""
     started = time.time()
     differs = [*setting.all_differences, *differences]
-    caption = f"{setting.describe()}. {caption} Mean (standard error) over runs."
-    caption += f" Differs from the paper: {'; '.join(differs)}."
+    parts = [f"{setting.describe()}.", caption, "Mean (standard error) over runs."]
+    parts.append(f"Differs from the paper: {'; '.join(differs)}.")
 
-    def write(evaluated: Evaluated, missing: list[str]) -> None:
-        text = caption + (f" Not finished: {'; '.join(missing)}." if missing else "")
+    def write(study: Study, evaluated: Evaluated, missing: list[str]) -> None:
+        text = " ".join(filter(None, [*parts, f"Not finished: {'; '.join(missing)}." if missing else ""]))
         write_table(study, "table", table_of(evaluated, title, measures, paper, text))
         write_evaluations(study, evaluated)
         study.record(
             differs, setting.seeds, started, setting=setting.describe(), train_rows=setting.train_rows, missing=missing
         )
 
-    evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), write)
-    write(evaluated, missing)
+    on_progress = partial(write, study.quietly())
+    evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), on_progress)
+    write(study, evaluated, missing)
     return evaluated
 
 

@@ -27,6 +27,7 @@ EXPERIMENTS = (
     "illustration-r",
     "illustration-alpha",
     "bb-vs-de",
+    "separability",
     "margins",
     "comparison",
     "ablation",

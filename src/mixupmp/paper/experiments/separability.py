@@ -1,0 +1,38 @@
+"""Can a CNN without biases classify all training images of MNIST and Fashion-MNIST, as appendix A.1 says?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mixupmp.core.methods import deep_ensemble
+from mixupmp.paper.lines import SINGLE, Line
+from mixupmp.paper.report import report_lines
+from mixupmp.paper.settings import Setting, homogeneous
+from mixupmp.paper.study import Study
+
+TITLE = "a CNN without biases classifies every training image of MNIST and Fashion-MNIST (appendix A.1)"
+DATASETS = {"smoke": ("fmnist",), "cpu": ("mnist", "fmnist"), "paper": ("mnist", "fmnist")}
+
+
+def whole(dataset: str, scale: str) -> Setting:
+    """All training rows, until every one of them is right; the paper names no recipe for this."""
+    setting = homogeneous(dataset, scale)
+    if scale == "smoke":
+        return setting
+    recipe = replace(
+        setting.recipe,
+        epochs=200,
+        learning_rate=0.05,
+        momentum=0.9,
+        batch_size=128,
+        schedule="steps",
+        epochs_after_interpolation=0,
+    )
+    differences = ("SGD at rate .05, times .2 after epochs 60, 120 and 160, momentum .9, until all rows are right",)
+    return replace(setting, train_rows=None, repeats=1, members=1, recipe=recipe, differences=differences)
+
+
+def run(study: Study, dataset: str) -> None:
+    setting = study.setting(whole(dataset, study.scale))
+    title = f"All training rows by a CNN without biases, {setting.name}"
+    report_lines(study, setting, [Line(SINGLE, "CNN without biases", deep_ensemble(1))], title, ("acc", "nll"))
