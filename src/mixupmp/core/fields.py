@@ -82,6 +82,11 @@ class Fields:
 
     It stands where `Standardize` stands for a single tensor of numbers: `Task.standardize`.
 
+    Parameters
+    ----------
+    fields
+        One for each tensor, in the order in which they are packed.
+
     Examples
     --------
     >>> import torch

@@ -43,6 +43,11 @@ class Categorical:
     """A label is one of `classes`; outputs are logits, targets are probabilities.
 
     -log p = -sum_k y_k log softmax(f)_k, the cross-entropy, for mixed targets y too.
+
+    Parameters
+    ----------
+    classes
+        How many.
     """
 
     classes: int

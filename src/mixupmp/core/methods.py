@@ -27,7 +27,19 @@ PAPER_MIXUP = Mixup(2.0)
 
 @dataclass(frozen=True)
 class Method:
-    """Which future, and how samples arise."""
+    """Which future, and how samples arise.
+
+    Parameters
+    ----------
+    name
+        As the command line spells it.
+    predictive, sampler
+        Which future, and how samples arise.
+    dropout
+        Rate of the networks' dropout layers.
+    validation_fraction
+        Share of the rows that the predictive adapts to.
+    """
 
     name: str
     predictive: Predictive

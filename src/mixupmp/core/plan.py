@@ -49,6 +49,8 @@ class Plan:
         Rows that are evaluated after each epoch: to adapt the predictive, and for the history.
     initial
         A state_dict to start from for each network: the paper's "DE" initialization. None: random weights.
+    device
+        Where members are trained, as torch names it.
     """
 
     method: Method

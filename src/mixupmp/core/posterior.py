@@ -28,7 +28,17 @@ class AllDiverged(MixupMPError, ArithmeticError):
 
 @dataclass(frozen=True)
 class Task:
-    """What a network is to learn: the likelihood, scaling and shape of raw inputs, and names of the classes."""
+    """What a network is to learn: the likelihood, scaling and shape of raw inputs, and names of the classes.
+
+    Parameters
+    ----------
+    likelihood, standardize
+        What is minimized, and what scales raw inputs.
+    input_shape, classes
+        Of one raw input; names of the classes, none in regression.
+    encoder
+        How sentences or sounds become rows.
+    """
 
     likelihood: Categorical | Gaussian
     standardize: Standardize | Fields
@@ -88,7 +98,13 @@ def member_notes(summaries: Sequence[MemberSummary]) -> list[str]:
 
 
 class Posterior(ABC):
-    """Posterior samples, and their posterior predictive."""
+    """Posterior samples, and their posterior predictive.
+
+    Parameters
+    ----------
+    networks, task, wanted, notes
+        The trained networks, what they learned, how many there were to be, and why some are missing.
+    """
 
     def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
         self.networks = list(networks)
@@ -122,6 +138,8 @@ class Posterior(ABC):
             The training rows, where a sampler needs them (Laplace).
         tensors
             What `Posterior.tensors` gave, for a posterior that is read back: nothing is drawn again.
+        task, sampler, seed
+            As for the plan.
         """
         summaries = [summary for summary, _ in finished]
         out, notes = left_out(summaries), member_notes(summaries)
@@ -155,13 +173,35 @@ class Posterior(ABC):
         return next(self.networks[0].parameters()).device
 
     def to(self, device: torch.device | str) -> Posterior:
-        """Move all networks to a device; inputs are moved there by themselves."""
+        """Move all networks to a device; inputs are moved there by themselves.
+
+        Parameters
+        ----------
+        device
+            As torch names it.
+
+        Returns
+        -------
+        Posterior
+            This one.
+        """
         for network in self.networks:
             network.to(device)
         return self
 
     def member_outputs(self, inputs: RawInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
-        """(members, rows, outputs): logits, or mean and log-variance in regression."""
+        """(members, rows, outputs): logits, or mean and log-variance in regression.
+
+        Parameters
+        ----------
+        inputs, batch_size, check_finite
+            As for `stream_outputs`.
+
+        Returns
+        -------
+        Tensor
+            (members, rows, outputs).
+        """
         return torch.cat(list(self.stream_outputs(inputs, batch_size, check_finite=check_finite)), 1)
 
     @torch.no_grad()
@@ -198,7 +238,18 @@ class Posterior(ABC):
             yield outputs
 
     def member_probabilities(self, inputs: RawInputs, batch_size: int = 512, *, check_finite: bool = True) -> Tensor:
-        """(members, rows, classes): the predictive of each posterior sample."""
+        """(members, rows, classes): the predictive of each posterior sample.
+
+        Parameters
+        ----------
+        inputs, batch_size, check_finite
+            As for `stream_outputs`.
+
+        Returns
+        -------
+        Tensor
+            (members, rows, classes).
+        """
         self._check_classes()
         outputs = self.member_outputs(inputs, batch_size, check_finite=check_finite)
         return self.task.likelihood.moments(outputs)[0]
@@ -209,7 +260,20 @@ class Posterior(ABC):
         average: Literal["probabilities", "logits"] = "probabilities",
         batch_size: int = 512,
     ) -> Tensor:
-        """(rows, classes): the posterior predictive, mean_b softmax(f_b(x)), or softmax(mean_b f_b(x)) for "logits"."""
+        """(rows, classes): the posterior predictive, mean_b softmax(f_b(x)), or softmax(mean_b f_b(x)) for "logits".
+
+        Parameters
+        ----------
+        inputs, batch_size
+            As for `stream_outputs`.
+        average
+            What is averaged over members.
+
+        Returns
+        -------
+        Tensor
+            (rows, classes).
+        """
         if average not in ("probabilities", "logits"):
             raise InvalidArgument("average", average, "'probabilities' or 'logits'")
         self._check_classes()

@@ -31,27 +31,49 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about a fit that is neither the method, nor the network, nor the data."""
+    """Everything about a fit that is neither the method, nor the network, nor the data.
 
-    epochs: int = 20  # with `epochs_after_interpolation`, the most there may be
-    batch_size: int | None = 128  # n_mb; None: all rows in one batch
-    pseudo_batch_size: int | None = None  # t_mb; None: as many as seen rows in the batch
+    Parameters
+    ----------
+    epochs
+        Passes over the rows; with `epochs_after_interpolation`, the most there may be.
+    batch_size, pseudo_batch_size
+        n_mb, None: all rows in one batch; t_mb, None: as many as seen rows in the batch.
+    optimizer, learning_rate, momentum, nesterov, weight_decay
+        SGD or AdamW, and their settings as torch names them.
+    schedule, milestones, factor, warm_up
+        Of the learning rate. "steps" multiplies it by `factor` at the epochs `milestones`; "one-cycle" rises over the
+        share `warm_up` of all steps and then falls, as "cosine" does from the start.
+    body_rate, unfreeze
+        Learning rate of all but the network's head, as a share of the head's; epochs after which one more part is
+        trained, from the head down, 0: all from the start.
+    epochs_after_interpolation
+        Stop this many epochs after 100% training accuracy.
+    threads
+        For each member; one and two give different bits.
+    precision, compile
+        Of the forward pass: the others are for GPUs; whether `torch.compile` is used.
+    """
+
+    epochs: int = 20
+    batch_size: int | None = 128
+    pseudo_batch_size: int | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
     schedule: Literal["constant", "steps", "one-cycle", "cosine"] = "one-cycle"
-    milestones: tuple[int, ...] = (60, 120, 160)  # epochs at which "steps" multiplies the rate by `factor`
+    milestones: tuple[int, ...] = (60, 120, 160)
     factor: float = 0.2
-    warm_up: float = 0.3  # share of all steps over which "one-cycle" rises
-    body_rate: float = 1.0  # learning rate of all but the network's last part, its head, as a share of the head's
-    unfreeze: int = 0  # epochs after which one more part is trained, from the head down; 0: all from the start
-    epochs_after_interpolation: int | None = None  # stop this many epochs after 100% training accuracy
+    warm_up: float = 0.3
+    body_rate: float = 1.0
+    unfreeze: int = 0
+    epochs_after_interpolation: int | None = None
     # Threads belong to the recipe: one and two give different bits. One for each member, members side by side, is
     # also the faster use of the cores.
     threads: int = 1
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the forward pass; the others for GPUs
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     compile: bool = False
 
     def __post_init__(self) -> None:

@@ -174,6 +174,11 @@ class Standardize:
     """(inputs - mean) / deviation as float32; uint8 is divided by 255 first.
 
     One mean and deviation per channel of images, per column of tables. Without any it only converts to float.
+
+    Parameters
+    ----------
+    mean, deviation
+        One number for each channel or column; empty: none.
     """
 
     mean: tuple[float, ...] = ()
@@ -240,6 +245,8 @@ class Dataset:
         How sentences or sounds became rows.
     outside
         Test inputs that are of none of the classes, where the dataset has such.
+    name, train, test, classes, standardize
+        Its name; rows; names of the classes; what scales raw inputs for a network.
     """
 
     name: str
@@ -279,6 +286,11 @@ def split(rows: LabeledRows, fraction: float, seed: int = 0) -> tuple[LabeledRow
         class keeps at least one training row.
     seed
         Of the random choice within each class.
+
+    Returns
+    -------
+    tuple
+        (training rows, validation rows).
     """
     check(0 < fraction < 1, "fraction", fraction, "between 0 and 1, both excluded")
     wanted = round(fraction * len(rows))

@@ -34,7 +34,13 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Ensemble:
-    """`members` networks, each fitted to its own simulated future."""
+    """`members` networks, each fitted to its own simulated future.
+
+    Parameters
+    ----------
+    members
+        B, how many networks.
+    """
 
     members: int = 4
 
@@ -51,7 +57,13 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class DropoutMasks:
-    """One network trained with dropout, and `members` fixed dropout masks (Gal & Ghahramani 2016)."""
+    """One network trained with dropout, and `members` fixed dropout masks (Gal & Ghahramani 2016).
+
+    Parameters
+    ----------
+    members
+        How many masks.
+    """
 
     members: int = 20
 

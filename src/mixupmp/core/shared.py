@@ -35,6 +35,11 @@ class SharedEnsemble:
     """`members` that share the weights of one network but for rank-one adapters and the last layer.
 
     Works with every network that has linear layers; other layers (normalization, embeddings) are shared.
+
+    Parameters
+    ----------
+    members
+        How many sets of adapters.
     """
 
     members: int = 16

@@ -105,6 +105,10 @@ class DatasetRows(_Stream):
         Only these items; None: all.
     weights
         How often each row counts; None: once.
+    dataset, workers, collate
+        As `torch.utils.data.DataLoader` takes them; `workers` is its `num_workers`.
+    device, seed, pack, encode
+        Set by the fit: where batches go, what seeds the items, how inputs and labels become tensors.
     """
 
     labels: Tensor | None = None
@@ -177,6 +181,8 @@ class IterableRows(_Stream):
     ----------
     rows
         Of an epoch; None: the Dataset's length.
+    dataset, workers, collate, device, seed, pack, encode
+        As for `DatasetRows`.
     """
 
     rows: int | None = None

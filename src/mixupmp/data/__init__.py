@@ -52,6 +52,8 @@ def load_path(
 
     Parameters
     ----------
+    path
+        Of the file or folder.
     label
         The label column of a table; by default the last.
     text
@@ -62,6 +64,10 @@ def load_path(
         The stratified share of rows that become the test set, where the data has none of its own.
     seed
         Chooses that share.
+
+    Returns
+    -------
+    Dataset
     """
     path = Path(path).expanduser()
     check(0 < test_fraction < 1, "test_fraction", test_fraction, "between 0 and 1, both excluded")

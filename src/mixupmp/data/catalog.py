@@ -72,6 +72,11 @@ def load(
     seed
         Chooses the split of digits and notMNIST, the rows of clusters, and the speakers of fsdd-speakers; the others
         come with their publisher's split.
+
+    Returns
+    -------
+    Dataset
+        Its rows are in memory.
     """
     known = name.lower()
     for entry in DATASETS.values():

@@ -101,6 +101,13 @@ def martingale_diagnostic(
         After each step the method learns anew and the next rows are drawn from its new predictions.
     futures
         At least 6, for a p-value below .05.
+    seed
+        Of the futures.
+
+    Returns
+    -------
+    MartingaleDiagnostic
+        The drift, and whether it is beyond chance.
 
     Examples
     --------
@@ -134,7 +141,20 @@ def martingale_diagnostic(
 
 
 def plan_learner(plan: Plan, engine: Engine = "auto") -> Learner:
-    """A plan as a learner: fits its posterior to the rows, and predicts with it. Labels of rows are classes."""
+    """A plan as a learner: fits its posterior to the rows, and predicts with it. Labels of rows are classes.
+
+    Parameters
+    ----------
+    plan
+        Its rows are replaced by those of the future.
+    engine
+        As for `fit`.
+
+    Returns
+    -------
+    Learner
+        For `martingale_diagnostic`.
+    """
 
     def learn(inputs: Tensor, labels: Integers, seed: int) -> Callable[[Any], Floats]:
         rows = Rows(inputs, torch.from_numpy(labels))

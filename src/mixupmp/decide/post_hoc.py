@@ -83,6 +83,10 @@ def posterior_of(
         Scales raw inputs for the network, as `dataset.standardize` does.
     classes
         Their names; numbers where left out.
+    members
+        How many heads.
+    recipe, seed, device, engine
+        Of the heads' fit.
 
     Returns
     -------

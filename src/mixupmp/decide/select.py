@@ -111,6 +111,24 @@ def select(
     probabilities. The plan's seed determines the split and every member. `callback` receives a line of text per
     result. With the engine "ray", candidates are trained on the cluster at `address` concurrently. `held_out` are rows
     to compare on in place of a share of the plan's own, all of which are then trained on.
+
+    Parameters
+    ----------
+    plan
+        Its method's predictive is what r and alpha are put into.
+    search
+        The candidates; None: the default ones.
+    engine, address
+        As for `fit`.
+    callback
+        Receives a line of text for each result.
+    held_out
+        Rows to compare on.
+
+    Returns
+    -------
+    Selection
+        `chosen`, `table()`, `calibrator`.
     """
     search = search or Search()
     if not has_labels(plan.train):

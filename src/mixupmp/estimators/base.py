@@ -146,6 +146,13 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
         Parameters that are not numbers, text, a Recipe, a Method or a Search are left out; see `load`.
 
+        Parameters
+        ----------
+        folder
+            Must not be there yet, or be empty.
+        metrics
+            Shown on its model card.
+
         Examples
         --------
         >>> model.save("model")  # doctest: +SKIP
@@ -158,7 +165,15 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], network: NetworkClass | None = None) -> Self:
-        """Read an estimator that `save` wrote; `network` builds a network that is not this package's own."""
+        """Read an estimator that `save` wrote; `network` builds a network that is not this package's own.
+
+        Parameters
+        ----------
+        folder
+            What `save` wrote.
+        network
+            The class or factory of a network that is not this package's own.
+        """
         from mixupmp.estimators.saved import load_estimator
 
         found = load_estimator(Path(folder), network)
@@ -168,7 +183,13 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         return found
 
     def export_onnx(self, path: str | Path) -> dict[str, str]:
-        """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata."""
+        """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        """
         return self._export_onnx(path)
 
     def _export_onnx(self, path: str | Path, flags: Flags | None = None) -> dict[str, str]:

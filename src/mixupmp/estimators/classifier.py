@@ -160,6 +160,10 @@ class PosteriorClassifier(CalibratedClassifier):
 
         Parameters
         ----------
+        y
+            The labels: anything that can be sorted. None where X brings them.
+        sample_weight
+            How much each row counts.
         X
             A table or data frame; images, series, videos or tokens as an array; a list of PIL images; a dict or tuple
             of arrays for a network that takes several inputs; or a torch Dataset or DataLoader, which bring their own
@@ -174,6 +178,10 @@ class PosteriorClassifier(CalibratedClassifier):
         in_memory
             Whether a Dataset is read once into memory. By default it is streamed by a DataLoader in every epoch, so
             that random transforms are drawn anew, unless it is a TensorDataset.
+
+        Returns
+        -------
+        self
         """
         given = read_fit(self, X, y, layout=layout, in_memory=in_memory)
         labels = given.labels
@@ -201,25 +209,68 @@ class PosteriorClassifier(CalibratedClassifier):
         return self
 
     def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
-        """(rows, classes): the posterior predictive, calibrated: see `calibrator_`."""
+        """(rows, classes): the posterior predictive, calibrated: see `calibrator_`.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            In the order of `classes_`.
+        """
         probabilities: NDArray[np.float64] = self._pooled(self._member_probabilities(X)).double().numpy()
         return probabilities / probabilities.sum(1, keepdims=True)
 
     def predict(self, X: Inputs) -> NDArray[Any]:
-        """The most probable class of each row."""
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            Labels of `classes_`.
+        """
         best = self.predict_proba(X).argmax(1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def score(self, X: Inputs, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate_on`."""
+        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate_on`.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`.
+
+        Returns
+        -------
+        float
+            Share of the rows that are right.
+        """
         check_is_fitted(self)
         self._numbers(y)
         accuracy: float = super().score(X, y, sample_weight)
         return accuracy
 
     def predict_members(self, X: Inputs) -> NDArray[np.float64]:
-        """(members, rows, classes): the predictions of each posterior sample."""
+        """(members, rows, classes): the predictions of each posterior sample.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+
+        Returns
+        -------
+        ndarray of shape (members, rows, classes)
+        """
         members: NDArray[np.float64] = self._member_probabilities(X).double().numpy()
         return members
 
@@ -230,6 +281,18 @@ class PosteriorClassifier(CalibratedClassifier):
 
         "entropy" of the predictive and "gini" (1 - sum p^2) are the total uncertainty; "mutual_information" and
         "variation" (the share of members outvoted) measure the disagreement of members, which more data would settle.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        kind
+            One of the four.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            In nats for the entropies.
         """
         if kind not in UNCERTAINTIES:
             raise UnknownName("uncertainty", str(kind), UNCERTAINTIES)
@@ -240,7 +303,18 @@ class PosteriorClassifier(CalibratedClassifier):
         return values
 
     def evaluate(self, X: Inputs, y: Any = None) -> dict[str, float | None]:
-        """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ..."""
+        """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ...
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        dict
+            A number for each metric; shares, not percent.
+        """
         rows = self._labeled(X, y)
         members = self._calibrated(rows.inputs)
         found = metrics.evaluate(self._pooled(members), rows.labels)

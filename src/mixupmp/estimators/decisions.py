@@ -53,6 +53,8 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
 
         Parameters
         ----------
+        X_val, y_val
+            As for `fit`.
         kind
             None leaves the probabilities as they are.
         each_member
@@ -63,6 +65,10 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             need rows that nothing was fitted to.
         groups
             The group of each row, for sets whose coverage holds in each of them.
+
+        Returns
+        -------
+        self
         """
         check(0 <= kept < 1 or (kind is None and kept == 1), "kept", kept, "a share of the rows in [0, 1)")
         rows = self._labeled(X_val, y_val)
@@ -97,6 +103,10 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
 
         Parameters
         ----------
+        X
+            As `fit` takes it.
+        coverage, kind
+            The probability, and the score: "lac" gives the smallest sets, "aps" and "raps" larger ones to hard rows.
         allow_empty
             A row's set is empty where each of its classes is stranger than `coverage` of the held-out rows' own: no
             class is believable, as for rows unlike the held-out ones. At most a share 1 - coverage of rows like them
@@ -105,6 +115,10 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             Whether the coverage holds in every class, and not only over all rows together.
         groups
             The group of each row: the coverage holds in every group that `calibrate_on(groups=...)` was given.
+
+        Returns
+        -------
+        ndarray of bool of shape (rows, classes)
         """
         probabilities, labels = self._held_out("predict_set")
         check(not by_class or groups is None, "by_class", by_class, "False where groups are given")
@@ -127,6 +141,18 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
 
         With probability `confidence` over the rows that `calibrate_on` kept, at most a share `risk` of the labels it
         gives to new rows is wrong.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        risk, confidence
+            The share of wrong answers, and how sure it is that it is not exceeded.
+
+        Returns
+        -------
+        masked array of shape (rows,)
+            `answers.mask` is True where there is none.
         """
         probabilities, labels = self._held_out("predict_or_abstain")
         rule = fit_abstention(probabilities, labels, risk=risk, confidence=confidence)
@@ -144,9 +170,18 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
 
         Parameters
         ----------
+        X
+            As `fit` takes it.
+        false_alarm
+            The share of rows like the held-out ones that may be flagged.
         score : {"auto", "entropy", "mutual_information", "max_probability", "energy", "nearest", "mahalanobis"}
             The last two, distances in feature space, need `calibrate_on`. "auto" is "nearest" after it, and "entropy"
             before.
+
+        Returns
+        -------
+        Detected
+            `flagged`, `p_values` and `scores`, each (rows,).
         """
         inputs = self._inputs(X)
         if not self.detector_.held_out:
@@ -164,6 +199,16 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
 
         With `false_alarm` the graph also has the outputs score, p_value and flagged, as `detect` gives them: for any
         score but "nearest" and "mahalanobis", as a graph has no distances in feature space.
+
+        Parameters
+        ----------
+        path, false_alarm, score
+            The file; the rate and the score of flags, see `detect`.
+
+        Returns
+        -------
+        dict
+            Metadata of the file.
         """
         check_is_fitted(self)
         return self._export_onnx(path, None if false_alarm is None else Flags(self.detector_, score, false_alarm))

@@ -46,8 +46,8 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     body : str or None, default=None
         For a `network` that is already trained: the layer whose outputs are features, or "auto" to find it. All up to
         it is frozen, and 8 heads are fitted to futures of features; see `from_network`.
-
-    The others are those of `PosteriorClassifier`.
+    network, fine_tune, recipe, epochs, calibrate, class_weight, engine, device, random_state, logger
+        As for `PosteriorClassifier`.
 
     Attributes
     ----------
@@ -137,6 +137,18 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         the cut, r, alpha and the temperature are chosen; a network that was trained on other data may hold out a share
         of X, `validation=0.2`. Without, r is infinity, alpha .4 and there is no temperature (`calibrate_on` fits one).
 
+        Parameters
+        ----------
+        network
+            A trained classifier; it is copied, not changed.
+        body, ratio, alpha, members, calibrate, random_state
+            As for the class.
+
+        Returns
+        -------
+        MixupMPClassifier
+            To be fitted.
+
         Examples
         --------
         >>> model = MixupMPClassifier.from_network(network)  # doctest: +SKIP
@@ -156,9 +168,9 @@ class DeepEnsembleClassifier(PosteriorClassifier):
     members : int or None, default=None
         None: 16 that share weights for tables, 4 networks otherwise; see `MixupMPClassifier`.
     share_weights : bool or None, default=None
-
-    The training length, for tables, and the temperature are chosen as `MixupMPClassifier` does. The others are those of
-    `PosteriorClassifier`.
+        As for `MixupMPClassifier`; so are the training length, for tables, and the temperature.
+    network, fine_tune, recipe, epochs, calibrate, class_weight, engine, device, random_state, logger
+        As for `PosteriorClassifier`.
     """
 
     def __init__(

@@ -124,7 +124,17 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         layout: str | None = None,
         in_memory: bool | None = None,
     ) -> Self:
-        """Fit the posterior to numbers y. X, layout and in_memory are what `PosteriorClassifier.fit` takes."""
+        """Fit the posterior to numbers y. X, layout and in_memory are what `PosteriorClassifier.fit` takes.
+
+        Parameters
+        ----------
+        X, y, sample_weight, layout, in_memory
+            As for `PosteriorClassifier.fit`.
+
+        Returns
+        -------
+        self
+        """
         given = read_fit(self, X, y, numeric_y=True, layout=layout, in_memory=in_memory)
         targets = torch.from_numpy(np.array(given.labels, np.float64))  # a copy: y may be read-only
         if not bool(torch.isfinite(targets).all()):
@@ -144,12 +154,26 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         return self
 
     def predict_members(self, X: Inputs) -> tuple[Numbers, Numbers]:
-        """Means and deviations of the members, each (members, rows)."""
+        """Means and deviations of the members, each (members, rows).
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        """
         means, deviations = self._gaussians(X)
         return means.numpy(), deviations.numpy()
 
     def predict(self, X: Inputs, return_std: bool = False) -> Any:
-        """The mean of each row's predictive; with `return_std` its standard deviation too."""
+        """The mean of each row's predictive; with `return_std` its standard deviation too.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        return_std
+            Whether the standard deviation of the mixture is returned too.
+        """
         means, deviations = self._gaussians(X)
         mean = means.mean(0)
         if not return_std:
@@ -158,12 +182,28 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         return mean.numpy(), variance.sqrt().numpy()
 
     def predict_interval(self, X: Inputs, coverage: float = 0.9) -> tuple[Numbers, Numbers]:
-        """The central interval that the predictive gives this probability: (lower, upper)."""
+        """The central interval that the predictive gives this probability: (lower, upper).
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        coverage
+            The probability between the two ends.
+        """
         lower, upper = mixture_interval(*self._gaussians(X), coverage)
         return lower.numpy(), upper.numpy()
 
     def uncertainty(self, X: Inputs, kind: Literal["total", "noise", "disagreement"] = "total") -> Numbers:
-        """The standard deviation of each row's predictive, or of one of its two parts."""
+        """The standard deviation of each row's predictive, or of one of its two parts.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        kind
+            Which part of the standard deviation.
+        """
         means, deviations = self._gaussians(X)
         noise, disagreement = deviations.square().mean(0), means.var(0, correction=0)
         parts = {"total": noise + disagreement, "noise": noise, "disagreement": disagreement}
@@ -173,7 +213,15 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         return values
 
     def evaluate(self, X: Inputs, y: Any = None, coverage: float = 0.9) -> dict[str, float]:
-        """rmse, r2, nll, crps and the share of targets within the interval of this coverage."""
+        """rmse, r2, nll, crps and the share of targets within the interval of this coverage.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+        coverage
+            Of the interval whose coverage is measured.
+        """
         X, y = unpack(X, y)
         check(y is not None, "y", None, "the target of every row, where X brings none")
         targets = torch.as_tensor(np.array(y, np.float64))

@@ -65,6 +65,15 @@ def distill(
         A name, or a factory with one output more than there are classes. None: a CNN for images, an MLP for tables.
     blends : int
         Mixup blends per input, 0 for none.
+    posterior, inputs
+        The teacher, and raw inputs.
+    recipe, seed
+        Of the student's fit.
+
+    Returns
+    -------
+    Distilled
+        Its `predict` gives probabilities, entropy and mutual information.
     """
     classes = posterior.task.require_classes("to be distilled")
     check(blends >= 0, "blends", blends, "zero or more")
@@ -81,7 +90,20 @@ def distill(
 
 
 def compare(posterior: Posterior, distilled: Distilled, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Metrics of both on test rows, their divergence and agreement, and the relative cost of a prediction."""
+    """Metrics of both on test rows, their divergence and agreement, and the relative cost of a prediction.
+
+    Parameters
+    ----------
+    posterior, distilled
+        Teacher and student.
+    inputs, labels
+        Test rows.
+
+    Returns
+    -------
+    dict
+        posterior, distilled, agreement, cost, ...
+    """
     members, slow = _timed(lambda: posterior.member_probabilities(inputs))
     (mean, _, disagreement), fast = _timed(lambda: distilled.predict(inputs))
     teacher = members.mean(0)

@@ -67,6 +67,13 @@ def export_onnx(
         Mean and standard deviation of a regressor's target, to which its outputs are scaled back.
     flags : Flags or None
         Of a classifier: adds the outputs score, p_value and flagged (rows,).
+    posterior, path
+        What is written, and where.
+
+    Returns
+    -------
+    dict
+        The file's metadata.
     """
     try:
         import onnx

@@ -32,6 +32,11 @@ def detection(inside: Tensor, outside: Tensor) -> Detection:
     ----------
     inside, outside
         (rows,); larger means less sure: entropy, mutual information, 1 - confidence.
+
+    Returns
+    -------
+    Detection
+        `auroc`, `aupr_in`, `aupr_out` and `fpr95`.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve  # takes a second to import
 

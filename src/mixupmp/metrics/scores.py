@@ -245,6 +245,11 @@ def evaluate(probabilities: Tensor, labels: Tensor, bins: int = 15) -> dict[str,
         Class numbers, (rows,).
     bins
         Bins of equal width for ECE, OE and UE.
+
+    Returns
+    -------
+    dict
+        acc, nll, brier, ece, oe, ue and the others; shares, not percent.
     """
     given = probabilities if isinstance(probabilities, Tensor) else torch.as_tensor(probabilities)
     check_shape(given, members=None)

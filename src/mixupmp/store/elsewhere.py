@@ -54,6 +54,11 @@ def ensemble_of(
     standardize
         Scales raw inputs for the networks.
 
+    Returns
+    -------
+    Posterior
+        Of one sample for each network.
+
     Examples
     --------
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP

@@ -56,7 +56,17 @@ Metrics = Mapping[str, float | None] | Result
 
 
 def save(posterior: Posterior, folder: str | os.PathLike[str], metrics: Metrics | None = None) -> None:
-    """Write a posterior to a new folder, whole or not at all; `metrics` are shown on its model card."""
+    """Write a posterior to a new folder, whole or not at all; `metrics` are shown on its model card.
+
+    Parameters
+    ----------
+    posterior
+        Of `fit`, `posterior_of` or `ensemble_of`; estimators have a `save` of their own.
+    folder
+        Must not be there yet, or be empty.
+    metrics
+        Shown on its model card.
+    """
     write_posterior(posterior, Path(folder), metrics)
 
 
@@ -156,6 +166,11 @@ def load(
     verify_key
         The file of an Ed25519 public key: the folder must have been signed with its private part, see
         `mixupmp.store.sign`.
+
+    Returns
+    -------
+    Posterior
+        With the bits it had when it was saved.
     """
     sealed = Sealed(folder, None if verify_key is None else signed_by(verify_key))
     posterior = read_posterior(sealed, read_config(sealed), network)

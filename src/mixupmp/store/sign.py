@@ -37,6 +37,8 @@ def sign(folder: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     key : file with the Ed25519 private key.
+    folder
+        Of the run.
     """
     private = _private_key(Path(key))
     manifests: list[bytes] = []
@@ -51,6 +53,8 @@ def verify(folder: str | os.PathLike[str], key: str | os.PathLike[str] | None = 
     Parameters
     ----------
     key : file with the Ed25519 public key; None checks the hashes alone.
+    folder
+        Of the run.
 
     Returns
     -------

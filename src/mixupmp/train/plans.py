@@ -62,7 +62,28 @@ def plan_for(
     initial: Posterior | None = None,
     device: str = "cpu",
 ) -> Plan:
-    """A plan for classifying a dataset; see `make_plan`."""
+    """A plan for classifying a dataset; see `make_plan`.
+
+    Parameters
+    ----------
+    dataset
+        Its training rows are fitted; `data.load` and `data.load_path` give one.
+    method
+        As `mixup_mp(ratio=1)`.
+    network
+        A name of the catalog, a module, a factory; None: chosen by the kind of the rows.
+    recipe
+        A `Recipe`, or some of its fields over the default one.
+    seed
+        Of every draw.
+    validation, initial, device
+        As for `Plan`; `initial` is a posterior whose members are the start.
+
+    Returns
+    -------
+    Plan
+        For `fit` and `select`.
+    """
     shape = tuple(dataset.train.inputs.shape[1:])
     task = Task(Categorical(len(dataset.classes)), dataset.standardize, shape, dataset.classes, dataset.encoder)
     return make_plan(

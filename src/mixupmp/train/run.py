@@ -51,6 +51,8 @@ def fit(
 
     Parameters
     ----------
+    plan
+        What is fitted, see `plan_for`.
     engine
         How members are computed: one by one in this process, vectorized, in worker processes, or on a Ray cluster.
     run
@@ -69,6 +71,13 @@ def fit(
     keep_collapsed
         Keep members whose outputs do not depend on their inputs (all units dead, for example). They are left out
         otherwise, like diverged ones, unless all members are so.
+    override
+        Resume also where the configuration or the machine differs.
+
+    Returns
+    -------
+    Posterior
+        Of the members that did not diverge.
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
     check(isinstance(progress, bool | Callback), "progress", progress, "True, False or a Callback")

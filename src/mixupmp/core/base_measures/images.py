@@ -18,6 +18,11 @@ class CutMix:
 
     The box has the area 1 - lambda, lambda ~ Beta(alpha, alpha), and its center is uniform; what lies outside of the
     image is cut off, and the label's share is that of the pixels that are left.
+
+    Parameters
+    ----------
+    alpha
+        Of Beta(alpha, alpha), which lambda is drawn from.
     """
 
     alpha: float = 1.0

@@ -50,6 +50,11 @@ class Mixup:
     """Convex combinations of random pairs of seen rows (Zhang et al. 2018).
 
     x' = lambda x_i + (1 - lambda) x_j and y' likewise, lambda ~ Beta(alpha, alpha), i and j independent and uniform.
+
+    Parameters
+    ----------
+    alpha
+        Small: blends near one of the two rows; 1: uniform between them; large: near the middle.
     """
 
     alpha: float = 1.0
@@ -110,7 +115,13 @@ class ClassAdjustedMixup:
 
 @dataclass(frozen=True)
 class Perturbed:
-    """Seen rows with N(0, variance) noise on the inputs: x' = x_i + sqrt(variance) e, y' = y_i."""
+    """Seen rows with N(0, variance) noise on the inputs: x' = x_i + sqrt(variance) e, y' = y_i.
+
+    Parameters
+    ----------
+    variance
+        Of the noise, on the scale of the inputs that the network gets.
+    """
 
     variance: float = 4.0
 
@@ -126,7 +137,13 @@ class Perturbed:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Scaled inputs uniform in the box [low, high]^d, and labels uniform over the classes."""
+    """Scaled inputs uniform in the box [low, high]^d, and labels uniform over the classes.
+
+    Parameters
+    ----------
+    low, high
+        The sides of the box.
+    """
 
     low: float = -15.0
     high: float = 15.0

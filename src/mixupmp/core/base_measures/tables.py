@@ -53,6 +53,11 @@ class Smote:
 
     x' = x_i + u (x_j - x_i) with u uniform. In regression neighbors are of any target, and y' is between the two
     (Torgo et al. 2013). Neighbors are found among the rows of the batch.
+
+    Parameters
+    ----------
+    neighbors
+        How many of the nearest rows one is drawn from.
     """
 
     neighbors: int = 5

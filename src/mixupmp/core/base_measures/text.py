@@ -22,6 +22,11 @@ class SentenceSplice:
 
     About lambda of the first one's tokens and 1 - lambda of the second's, lambda ~ Beta(alpha, alpha): CutMix in one
     dimension, as SSMix exchanges a span (Yoon et al. 2021).
+
+    Parameters
+    ----------
+    alpha
+        Of Beta(alpha, alpha), which lambda is drawn from.
     """
 
     takes_tokens: ClassVar[bool] = True

@@ -70,6 +70,8 @@ class CMixup:
 
     Parameters
     ----------
+    alpha
+        Of Beta(alpha, alpha), which lambda is drawn from.
     bandwidth
         On the scale of the targets in a fit, which have deviation one for `MixupMPRegressor`.
     """

@@ -15,7 +15,13 @@ from mixupmp.core.kernels.kernel import Compose, Kernel
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Pad with `padding` black pixels on each side and crop to the original size at random, as is usual for CIFAR."""
+    """Pad with `padding` black pixels on each side and crop to the original size at random, as is usual for CIFAR.
+
+    Parameters
+    ----------
+    padding
+        Pixels on each side.
+    """
 
     padding: int = 4
 
@@ -53,7 +59,13 @@ def _crops(images: np.ndarray, padding: int, down: np.ndarray, across: np.ndarra
 
 @dataclass(frozen=True)
 class HorizontalFlip:
-    """Mirror each image, left to right, with this probability."""
+    """Mirror each image, left to right, with this probability.
+
+    Parameters
+    ----------
+    probability
+        Of each image to be mirrored.
+    """
 
     probability: float = 0.5
 

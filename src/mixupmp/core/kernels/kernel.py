@@ -26,7 +26,13 @@ def identity(inputs: Tensor, generator: Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Compose:
-    """One kernel after another."""
+    """One kernel after another.
+
+    Parameters
+    ----------
+    kernels
+        In the order in which they are applied.
+    """
 
     kernels: tuple[Kernel, ...]
 

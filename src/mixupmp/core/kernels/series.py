@@ -17,7 +17,13 @@ from mixupmp.core.errors import InvalidArgument, check, number, whole
 
 @dataclass(frozen=True)
 class TimeShift:
-    """Move by up to this share of the length, to either side; the value at the edge is repeated."""
+    """Move by up to this share of the length, to either side; the value at the edge is repeated.
+
+    Parameters
+    ----------
+    share
+        Of the length, the farthest it moves.
+    """
 
     share: float = 0.1
 
@@ -34,7 +40,13 @@ class TimeShift:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Noise whose standard deviation is this share of the row's own (jittering, Um et al. 2017)."""
+    """Noise whose standard deviation is this share of the row's own (jittering, Um et al. 2017).
+
+    Parameters
+    ----------
+    share
+        Of the row's own standard deviation.
+    """
 
     share: float = 0.1
 
@@ -50,7 +62,13 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class Gain:
-    """Louder or softer by up to so many decibels, uniformly: x' = x 10^(g/20) (scaling, Um et al. 2017). For waves."""
+    """Louder or softer by up to so many decibels, uniformly: x' = x 10^(g/20) (scaling, Um et al. 2017). For waves.
+
+    Parameters
+    ----------
+    decibels
+        The largest change, to either side.
+    """
 
     decibels: float = 6.0
 

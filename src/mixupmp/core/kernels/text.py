@@ -14,7 +14,13 @@ PADDING = 0  # the token number after the end of a sentence
 
 @dataclass(frozen=True)
 class TokenDropout:
-    """Delete each token with this probability, at least one stays (Iyyer et al. 2015; Wei & Zou 2019)."""
+    """Delete each token with this probability, at least one stays (Iyyer et al. 2015; Wei & Zou 2019).
+
+    Parameters
+    ----------
+    rate
+        Probability of each token to be deleted.
+    """
 
     rate: float = 0.1
 
@@ -31,7 +37,13 @@ class TokenDropout:
 
 @dataclass(frozen=True)
 class TokenSwap:
-    """Exchange two random tokens of a sentence, so many times (Wei & Zou 2019)."""
+    """Exchange two random tokens of a sentence, so many times (Wei & Zou 2019).
+
+    Parameters
+    ----------
+    swaps
+        How many pairs.
+    """
 
     swaps: int = 1
 
@@ -50,7 +62,13 @@ class TokenSwap:
 
 @dataclass(frozen=True)
 class SpanCut:
-    """Delete a span of up to this share of a sentence's tokens (span cutoff, Shen et al. 2020)."""
+    """Delete a span of up to this share of a sentence's tokens (span cutoff, Shen et al. 2020).
+
+    Parameters
+    ----------
+    share
+        Of the sentence's tokens, the longest span.
+    """
 
     share: float = 0.2
 

@@ -239,6 +239,11 @@ def served_model(
         Of rows that the fit held out, for flags where `held_out` is not given.
     false_alarm
         The share of rows like the held-out ones that may be flagged.
+
+    Returns
+    -------
+    ServedModel
+        For `serve_model` and `create_app`.
     """
     outputs = posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")

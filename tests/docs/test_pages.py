@@ -1,0 +1,75 @@
+"""The code blocks of every page run, in order, as a reader would run them; every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+ROOT = DOCS.parent
+README = (ROOT / "README.md").read_text()
+PAGES = sorted(page for page in DOCS.rglob("*.md"))
+TEXTS = [*PAGES, *ROOT.glob("*.md")]
+# Pages whose blocks take more than a few seconds; `make gallery` runs those of the gallery too.
+SLOW: set[str] = set()
+# Packages that warn about themselves.
+NOISY = ("onnx", "laplace", "ray")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).with_suffix("").as_posix()
+
+
+def blocks(page: Path) -> list[str]:
+    """Its Python blocks but for those of the README, which has a test of its own."""
+    found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in found if block not in README]
+
+
+def runnable() -> Iterator[object]:
+    for page in PAGES:
+        if blocks(page):
+            slow = [pytest.mark.slow] if name_of(page) in SLOW else []
+            yield pytest.param(page, marks=slow, id=name_of(page))
+
+
+def test_the_pages_are_there() -> None:
+    names = {name_of(page) for page in PAGES if blocks(page)}
+    assert names >= {f"guides/{name}" for name in ("own-network", "tables", "choose-r", "calibrate", "regression")}
+    assert names >= {f"guides/{name}" for name in ("vision-transformer", "tokens", "series", "which-future")}
+    assert names >= {"getting-started", "theory", "guides/save-serve-export", "guides/trained-network"}
+    assert names >= {f"migrate/{name}" for name in ("torch-uncertainty", "laplace-torch", "deep-ensemble")}
+    assert {name_of(page) for page in PAGES} >= SLOW
+
+
+@pytest.mark.parametrize("page", list(runnable()))
+def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    with warnings.catch_warnings():
+        if any(word in page.read_text() for word in NOISY):
+            warnings.simplefilter("ignore")
+        for number, block in enumerate(blocks(page)):
+            exec(compile(block, f"{page.name}, block {number + 1}", "exec"), names)
+    plt.close("all")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.relative_to(ROOT).as_posix())
+def test_every_relative_link_leads_to_a_file(text: Path) -> None:
+    outside_code = re.sub(r"^```.*?^```|`[^`\n]*`", "", text.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(\s*([^)\s]+)\s*\)", outside_code):
+        path, _, anchor = link.partition("#")
+        if "://" in link or not path:
+            continue
+        assert (text.parent / path).exists(), link
+        if anchor and path.endswith(".md"):
+            headings = re.findall(r"^#+ (.*)$", (text.parent / path).read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
