@@ -38,6 +38,8 @@ EXPERIMENTS = (
     "claims",
     "tables",  # not of the paper: MixupMP and its rivals on tables
     "clinc",  # not of the paper: intents, and sentences that are out of scope
+    "spoken-digits",  # not of the paper: spectrograms, and other speakers
+    "blends",  # not of the paper: warped Mixup and CutMix, clean, shifted and foreign rows
 )
 
 

@@ -1,7 +1,7 @@
 """Foreign inputs and selective answers: does the uncertainty show what the network was not trained for, or gets wrong?
 
-Trained on Fashion-MNIST; foreign are MNIST and the embedded digits, enlarged. The paper has no such table. The
-measures are AUROC, AUPR and FPR95 for foreign inputs, and AURC for mistakes.
+Trained on Fashion-MNIST; foreign are MNIST, notMNIST and the embedded digits, enlarged. The paper has no such table.
+The measures are AUROC, AUPR and FPR95 for foreign inputs, and AURC for mistakes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.plots.style import styled
 
-TITLE = "foreign inputs (AUROC, AUPR, FPR95) and selective prediction (AURC), FMNIST against MNIST and digits"
+TITLE = "foreign inputs (AUROC, AUPR, FPR95) and selective prediction (AURC), FMNIST against MNIST, notMNIST and digits"
 UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {
     "entropy": predictive_entropy,
     "mutual information": mutual_information,
@@ -73,8 +73,9 @@ def foreign_inputs(setting: Setting, scale: str) -> dict[str, Tensor]:
         return {"negatives": 255 - setting.test.inputs}
     size = setting.test.inputs.shape[2:]
     enlarged = torch.nn.functional.interpolate(load("digits").test.inputs.float(), size, mode="bilinear")
-    mnist = load("mnist").test
-    return {"MNIST": mnist.inputs[subset_indices(mnist, ROWS)], "digits": enlarged.round().to(torch.uint8)}
+    others = {name: load(name.lower()).test for name in ("MNIST", "notMNIST")}
+    some = {name: rows.inputs[subset_indices(rows, ROWS)] for name, rows in others.items()}
+    return some | {"digits": enlarged.round().to(torch.uint8)}
 
 
 def run(study: Study) -> None:
