@@ -25,7 +25,7 @@ DATASETS = {
     "paper": ("fsdd", "fsdd-speakers"),
 }
 REPEATS = {"smoke": 1, "cpu": 3, "paper": 3}
-EPOCHS = {"smoke": 1, "cpu": 8, "paper": 50}
+EPOCHS = {"smoke": 6, "cpu": 8, "paper": 50}
 MEMBERS = 2
 MASKS = Compose((TimeMask(), FrequencyMask()))
 LINES: dict[str, Method] = {
