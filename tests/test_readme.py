@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,7 @@ def test_the_python_block_comes_out_as_printed() -> None:
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
-    make, commands = blocks("bash")
-    assert re.findall(r"^make (\w+)", make, re.MULTILINE) == ["demo", "test"]
+    _, commands = blocks("bash")
     for line in commands.splitlines():
         program, *arguments = line.split()
         assert program == "mixupmp"
@@ -52,6 +52,18 @@ def test_the_commands_run(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()[0])["metrics"]
     assert metrics["acc"] > 0.93
+
+
+def test_torch_is_installed_in_the_versions_that_were_tested() -> None:
+    install, _ = blocks("bash")
+    pinned, lowest = re.findall(r"torch([=>]=[\d.]+)", install)
+    assert f"\ntorch{pinned}\n" in (README.parent / "constraints.txt").read_text()
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]
+    assert f"torch{lowest}" in project["dependencies"]
+    listed = {
+        name for line in re.findall(r"^\| (`.*?) \|", README.read_text(), re.MULTILINE) for name in line.split("`")
+    }
+    assert set(project["optional-dependencies"]) <= listed
 
 
 def test_linked_files_are_there() -> None:

@@ -137,3 +137,39 @@ def test_help_teaches_by_example(command: str) -> None:
     said = mixupmp(command, "--help")
     assert said.code == 0
     assert f"mixupmp {command}" in said.out.split("Example", 1)[1]
+
+
+def test_predict_takes_a_folder_of_images_and_names_its_files(finished_run: Path, tmp_path: Path) -> None:
+    for row, name in enumerate(("b.png", "a.png", "deeper/c.png")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(DIGITS.test.inputs[row, 0].numpy()).save(tmp_path / "photos" / name)
+    (tmp_path / "photos/notes.txt").write_text("not an image")
+    found = mixupmp("predict", finished_run, "--input", "photos", "--json").json["predictions"]
+    assert [line["file"] for line in found] == ["a.png", "b.png", "deeper/c.png"]
+    expected = load(finished_run).probabilities(DIGITS.test.inputs[[1, 0, 2]])
+    assert torch.allclose(torch.tensor([list(line["probabilities"].values()) for line in found]), expected, atol=1e-6)
+    for ending in ("csv", "npy"):
+        assert mixupmp("predict", finished_run, "--input", "photos", "--out", f"out.{ending}").code == 0
+    assert list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))[2]["file"] == "deeper/c.png"
+    assert list(np.load(tmp_path / "out.npy")["file"]) == ["a.png", "b.png", "deeper/c.png"]
+    assert "a.png" in mixupmp("predict", finished_run, "--input", "photos").out
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in mixupmp("predict", finished_run, "--input", "empty").err
+
+
+@pytest.mark.parametrize("label", [(), ("--label", "kind")])
+def test_predict_takes_the_table_that_a_run_was_fitted_to(tmp_path: Path, label: tuple[str, ...]) -> None:
+    """Its labels are left out: in the last column, or in the one that the fit was told."""
+    draws = np.random.default_rng(0).normal(size=(40, 2))
+    order = [0, 1, 2] if not label else [2, 0, 1]
+    rows = [[f"{a:.6f}", f"{b:.6f}", "far, right" if a > 0 else "left"] for a, b in draws]
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([[line[k] for k in order] for line in [["x", "y", "kind"], *rows]])
+    fit = ("fit", "--data", "table.csv", "--epochs", "1", "--members", "2", "--engine", "inline", "--out", "run")
+    assert mixupmp(*fit, "--no-calibrate", *label).code == 0
+    said = mixupmp("predict", "run", "--input", "table.csv", "--json")
+    assert "column kind is left out" in said.err
+    expected = load("run").probabilities(torch.tensor([[float(a), float(b)] for a, b, _ in rows]))
+    found = torch.tensor([list(line["probabilities"].values()) for line in said.json["predictions"]])
+    assert torch.allclose(found, expected, atol=1e-6)

@@ -250,6 +250,16 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_starts(table: Dataset) 
         plan_for(table, deep_ensemble(), "mlp", SHORT, device="cuda")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_auto_is_a_gpu_where_there_is_one(table: Dataset, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    made = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, device="cpu", **rest: made.append(device) or empty(*size, **rest))
+    assert plan_for(table, deep_ensemble(), "mlp", SHORT, device="auto").device == ("cuda" if there else "cpu")
+    assert ("cuda" in made) == there
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -40,6 +40,12 @@ def test_mixup_ensembles_learn_iris_and_report_what_was_fitted(fitted: MixupMPCl
     assert fitted.predict_members(features[:5]).shape == (3, 5, 3)
 
 
+def test_log_probabilities_are_finite(fitted: MixupMPClassifier, iris: Any) -> None:
+    logs = fitted.predict_log_proba(iris[0])
+    assert np.allclose(np.exp(logs), fitted.predict_proba(iris[0]))
+    assert np.isfinite(fitted.predict_log_proba(1e6 * iris[0])).all()
+
+
 def test_the_paper_s_name_for_the_ratio_is_taken(iris: Any, quick: Recipe, fitted: MixupMPClassifier) -> None:
     other = MixupMPClassifier(r=0.3, alpha=1.0, members=3, recipe=quick, random_state=0).fit(iris[0][::2], iris[1][::2])
     assert np.array_equal(other.predict_proba(iris[0]), fitted.predict_proba(iris[0]))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,6 @@ from mixupmp.estimators.mixup_mp import MixupMPClassifier
 from mixupmp.metrics import Line, MetricTable, metric_named
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.plots import Panel, reliability_figure, write
-from mixupmp.plots.style import styled
 from mixupmp.store.folder import check_writable
 from mixupmp.web.report import report_fits
 
@@ -52,8 +52,7 @@ def command(
     """
     check(seeds >= 1, "--seeds", seeds, "at least 1")
     check(20 <= rows <= MOST_ROWS, "--rows", rows, f"from 20 to {MOST_ROWS}")
-    with styled():  # a missing matplotlib or an unwritable folder is known before anything is trained
-        check_writable(out)
+    check_writable(out)  # known before anything is trained
     demo = Demo(rows=rows, seeds=tuple(range(seeds)))
     if not as_json:
         for line in _introduction(demo):
@@ -61,12 +60,13 @@ def command(
     started = time.monotonic()
     with _bar(demo) as progress:
         outcome = run_demo(demo, progress)
-    picture = write(_figure(outcome), out / "reliability.png")
+    picture = write(_figure(outcome), out / "reliability.png") if find_spec("matplotlib") else None
     report = _report(outcome, out / "report.html")
     seconds = time.monotonic() - started
     lines: list[Any] = [_table(outcome).rich(), *map(Text, _reading(outcome))]
-    lines.append(Text(f"Reliability diagrams: {picture}   ({seconds:.0f} seconds)"))
-    lines.append(Text(f"Report, to open in a browser: {report}"))
+    drawn = picture or "drawn by matplotlib, which is not installed: pip install 'mixupmp[plot]'"
+    lines.append(Text(f"Reliability diagrams: {drawn}"))
+    lines.append(Text(f"Report, to open in a browser: {report}   ({seconds:.0f} seconds)"))
     show(as_json, {**_document(outcome, picture, seconds), "report": str(report)}, lines)
 
 
@@ -159,7 +159,7 @@ def _gap(over: float, under: float) -> str:
     return f"is {over:.1%} too sure" if over > under else f"is {under:.1%} not sure enough"
 
 
-def _document(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]:
+def _document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[str, Any]:
     """All measurements, for --json."""
     trials = [
         {
@@ -173,7 +173,12 @@ def _document(outcome: Outcome, picture: Path, seconds: float) -> dict[str, Any]
         }
         for trial in outcome.trials
     ]
-    return {"demo": outcome.demo, "trials": trials, "picture": str(picture), "seconds": round(seconds, 1)}
+    return {
+        "demo": outcome.demo,
+        "trials": trials,
+        "picture": None if picture is None else str(picture),
+        "seconds": round(seconds, 1),
+    }
 
 
 @contextmanager

@@ -16,10 +16,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from mixupmp.cli.inputs import read_inputs
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.predict import SHOWN, check_out, test_inputs
+from mixupmp.cli.predict import SHOWN, check_out, given_inputs, names_in, test_inputs
 from mixupmp.cli.scoring import classes_of
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.files import write_atomically
@@ -65,10 +64,11 @@ def command(
     posterior = load(run)
     classes_of(posterior)
     detector = _detector(run, posterior, held_out, data_root)
-    inputs = read_inputs(given, posterior.task, resize) if given is not None else test_inputs(run, data, data_root)
+    inputs = given_inputs(run, given, posterior, resize) if given is not None else test_inputs(run, data, data_root)
+    files = () if given is None else names_in(given)
     found = detector.detect(posterior, inputs, score, false_alarm)
     if out is not None:
-        write_atomically(out, (_csv if out.suffix == ".csv" else _json)(found))
+        write_atomically(out, (_csv if out.suffix == ".csv" else _json)(_records(found, files)))
     apart = None
     if metrics:
         familiar = detector.detect(posterior, test_inputs(run, None, data_root), found.score, false_alarm).scores
@@ -85,8 +85,8 @@ def command(
         "out": None if out is None else str(out),
     }
     if as_json and out is None:
-        result["detected"] = _records(found)
-    show(as_json, result, _lines(found, detector, apart, out))
+        result["detected"] = _records(found, files)
+    show(as_json, result, _lines(found, files, detector, apart, out))
 
 
 def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str | None) -> Detector:
@@ -101,25 +101,28 @@ def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str |
     return kept
 
 
-def _records(found: Detected, most: int | None = None) -> list[dict[str, Any]]:
+def _records(found: Detected, files: tuple[str, ...], most: int | None = None) -> list[dict[str, Any]]:
     columns = (found.scores, found.p_values, found.flagged)
     lines = zip(*(column[:most].tolist() for column in columns), strict=True)
-    return [{"row": row, "score": s, "p_value": p, "flagged": f} for row, (s, p, f) in enumerate(lines)]
+    names = [{"row": row, **({"file": files[row]} if files else {})} for row in range(len(found.scores))]
+    return [name | {"score": s, "p_value": p, "flagged": f} for name, (s, p, f) in zip(names, lines, strict=False)]
 
 
-def _json(found: Detected) -> bytes:
-    return (json.dumps(_records(found), indent=1) + "\n").encode()
+def _json(records: list[dict[str, Any]]) -> bytes:
+    return (json.dumps(records, indent=1) + "\n").encode()
 
 
-def _csv(found: Detected) -> bytes:
+def _csv(records: list[dict[str, Any]]) -> bytes:
     content = io.StringIO()
-    writer = csv.DictWriter(content, ("row", "score", "p_value", "flagged"), lineterminator="\n")
+    writer = csv.DictWriter(content, tuple(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_records(found))
+    writer.writerows(records)
     return content.getvalue().encode()
 
 
-def _lines(found: Detected, detector: Detector, apart: Detection | None, out: Path | None) -> list[Any]:
+def _lines(
+    found: Detected, files: tuple[str, ...], detector: Detector, apart: Detection | None, out: Path | None
+) -> list[Any]:
     rows, flagged = len(found.flagged), int(found.flagged.sum())
     head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}: it "
     lines: list[Any] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
@@ -129,9 +132,14 @@ def _lines(found: Detected, detector: Detector, apart: Detection | None, out: Pa
     if out is not None:
         return [*lines, Text(f"Scores, p-values and flags are in {out}")]
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("row", "score", "p-value", "flagged"):
+    for heading in ("file" if files else "row", "score", "p-value", "flagged"):
         table.add_column(heading, justify="right")
-    for one in _records(found, SHOWN):
-        table.add_row(str(one["row"]), f"{one['score']:.4g}", f"{one['p_value']:.3g}", "yes" if one["flagged"] else "")
+    for one in _records(found, files, SHOWN):
+        table.add_row(
+            Text(one.get("file", str(one["row"]))),
+            f"{one['score']:.4g}",
+            f"{one['p_value']:.3g}",
+            "yes" if one["flagged"] else "",
+        )
     more = [Text(f"... and {rows - SHOWN} rows more: --out FILE keeps them all")] if rows > SHOWN else []
     return [*lines, table, *more]

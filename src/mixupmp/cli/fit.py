@@ -47,6 +47,7 @@ def command(
     calibrate: given.Calibrate = None,
     seed: given.Seed = None,
     engine: given.EngineName = None,
+    device: given.Device = None,
     address: given.Address = None,
     config: given.Config = None,
     out: given.Out = None,

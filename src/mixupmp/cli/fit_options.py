@@ -89,6 +89,9 @@ Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "
 EngineName = Annotated[
     str | None, option(HOW, "auto, inline, vectorized, processes or ray.", "auto"), Setting("engine")
 ]
+Device = Annotated[
+    str | None, option(HOW, "cpu, cuda, cuda:1 and so on; auto is a GPU if there is one.", "cpu"), Setting("device")
+]
 Address = Annotated[str | None, option(HOW, "Of a Ray cluster, with --engine ray.")]
 Config = Annotated[Path | None, option(HOW, _CONFIG, metavar="FILE.toml")]
 

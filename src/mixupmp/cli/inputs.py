@@ -1,11 +1,13 @@
-"""Rows to predict from a file: an array, a table of features, an image, sentences, a sound."""
+"""Rows to predict from a file or folder: arrays, tables of features, images, sentences, sounds."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,26 +18,45 @@ from mixupmp.core.posterior import Task
 from mixupmp.data.arrays import as_inputs, load_arrays
 from mixupmp.data.files import reading
 from mixupmp.data.images import ENDINGS, WrongSize, read_image
+from mixupmp.data.sound_files import ENDING as WAV
 from mixupmp.data.sound_files import encoded_wave
 
-TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav or an image"
+TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav, an image, or a folder of images or .wav files"
 
 
-def read_inputs(path: Path, task: Task, resize: bool = False) -> Tensor:
-    """The rows in a file, in the shape that the task takes."""
+def files_in(path: Path) -> tuple[Path, ...]:
+    """The images and sounds under a folder, by name; none for a file."""
+    known = (p for p in path.rglob("*") if p.suffix.lower() in {*ENDINGS, WAV} and not p.name.startswith("."))
+    return tuple(sorted(known)) if path.is_dir() else ()
+
+
+def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None = None) -> Tensor:
+    """The rows in a file, or in the files of a folder, in the shape that the task takes.
+
+    Parameters
+    ----------
+    label
+        The column of labels in the table that the run was fitted to, None for the last: a table with one column too
+        many is taken without it.
+    """
+    if path.is_dir():
+        files = files_in(path)
+        if not files:
+            raise BadData(f"{path} holds no images and no .wav files.")
+        return torch.cat([read_inputs(file, task, resize) for file in files])
     if not path.is_file():
         raise DataNotFound(f"{path} does not exist, or is not a file: --input takes {TAKEN}.")
     kind = path.suffix.lower()
-    if kind == ".wav":
+    if kind == WAV:
         return encoded_wave(path, task)
     if kind == ".txt":
         return _sentences(path, task)
     if kind in ENDINGS:
         return _image(path, task, resize)
-    readers = {".npy": _npy, ".npz": _npz, ".csv": _csv}
-    if kind not in readers:
+    if kind not in (".npy", ".npz", ".csv"):
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
-    inputs = as_inputs(readers[kind](path), str(path), task.input_shape)
+    array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)
+    inputs = as_inputs(array, str(path), task.input_shape)
     expected = ", ".join(map(str, task.input_shape))
     if tuple(inputs.shape[1:]) != task.input_shape:
         found = tuple(inputs.shape)
@@ -69,14 +90,20 @@ def _npz(path: Path) -> NDArray[Any]:
     raise BadData(f"{path} holds {', '.join(content) or 'nothing'}: it must hold X, X_test, or a single array.")
 
 
-def _csv(path: Path) -> NDArray[Any]:
+def _csv(path: Path, task: Task, label: str | None) -> NDArray[Any]:
     """Numbers with commas between them; a first line that is not numbers is a heading."""
     with reading(path, "a table of numbers"):
-        lines = path.read_text().splitlines()
-        heading = 1 if lines and not _numeric(lines[0]) else 0
+        lines = path.read_text("utf-8-sig").splitlines()
+        names = next(csv.reader(lines[:1]), [])
+        heading = not _numeric(names[:-1] or names)  # labels may be words
         if len(lines) <= heading:
             raise BadData(f"{path} is empty: there is no row to predict.")
-        return np.loadtxt(lines[heading:], delimiter=",", ndmin=2)
+        columns = list(range(len(names)))
+        if (len(names) - 1,) == task.input_shape:
+            left_out = names.index(label) if heading and label in names else len(names) - 1
+            columns.remove(left_out)
+            remark(f"note: {path} has the labels too: column {names[left_out] if heading else left_out} is left out.")
+        return np.loadtxt(lines[heading:], delimiter=",", ndmin=2, usecols=columns, quotechar='"')
 
 
 def _sentences(path: Path, task: Task) -> Tensor:
@@ -90,9 +117,9 @@ def _sentences(path: Path, task: Task) -> Tensor:
     return task.encoder(lines)
 
 
-def _numeric(line: str) -> bool:
+def _numeric(cells: list[str]) -> bool:
     try:
-        return bool([float(cell) for cell in line.split(",")])
+        return bool([float(cell) for cell in cells])
     except ValueError:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from mixupmp.cli.inputs import read_inputs
+from mixupmp.cli.inputs import files_in, read_inputs
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
@@ -26,7 +27,10 @@ from mixupmp.store.load import load
 from mixupmp.train.settings import load_data
 
 SHOWN = 10  # rows on the terminal
-_INPUT = "An array (.npy, .npz), a table of features (.csv), an image, a sound (.wav) or sentences (.txt)."
+_INPUT = (
+    "An array (.npy, .npz), a table of features (.csv, with or without the labels), an image or sound (.wav), "
+    "a folder of them, or sentences (.txt)."
+)
 _OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
 
 
@@ -44,7 +48,7 @@ def command(
     [bold]Examples[/bold]
 
         mixupmp predict runs/first --input digits.npy --out predicted.csv
-        mixupmp predict runs/first --input photo.png --resize --json
+        mixupmp predict runs/first --input photos/ --resize --out predicted.csv
         mixupmp predict runs/first --data digits
     """
     if (given is None) == (data is None):
@@ -53,8 +57,9 @@ def command(
         check_out(out)
     posterior = load(run)
     classes_of(posterior)
-    inputs = read_inputs(given, posterior.task, resize) if given is not None else test_inputs(run, data, data_root)
+    inputs = given_inputs(run, given, posterior, resize) if given is not None else test_inputs(run, data, data_root)
     predicted = _predict(posterior, inputs, calibrator_of(RunFolder(run).config()))
+    predicted = replace(predicted, files=() if given is None else names_in(given))
     if out is not None:
         write_predicted(predicted, out)
     result: dict[str, Any] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
@@ -68,6 +73,17 @@ def check_out(out: Path, endings: tuple[str, ...] = ENDINGS) -> None:
     check(out.suffix in endings, "--out", str(out), f"a file that ends in {', '.join(endings)}")
     check(not out.exists(), "--out", str(out), "a new file", "Nothing is written over.")
     check(out.parent.is_dir(), "--out", str(out), "in a folder that exists")
+
+
+def given_inputs(run: Path, given: Path, posterior: Posterior, resize: bool) -> Tensor:
+    """The rows in a file or folder, without the column of labels of the table that the run was fitted to."""
+    data = RunFolder(run).config()["spec"].get("data") or {}
+    return read_inputs(given, posterior.task, resize, data.get("label"))
+
+
+def names_in(given: Path) -> tuple[str, ...]:
+    """The names of a folder's files, in the order of its rows; none for a file."""
+    return tuple(file.relative_to(given).as_posix() for file in files_in(given))
 
 
 def test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
@@ -89,12 +105,12 @@ def _lines(predicted: Predicted, out: Path | None) -> list[Any]:
     if out is not None:
         return [Text(f"{len(predicted.entropy)} predictions are in {out}")]
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("row", "predicted", "probability", "entropy", "mutual information"):
-        table.add_column(heading, justify="left" if heading == "predicted" else "right")
+    for heading in ("file" if predicted.files else "row", "predicted", "probability", "entropy", "mutual information"):
+        table.add_column(heading, justify="left" if heading in ("file", "predicted") else "right")
     for record in predicted.records(SHOWN):
         top = max(record["probabilities"].values())
         table.add_row(
-            str(record["row"]),
+            Text(record.get("file", str(record["row"]))),
             Text(record["predicted"]),
             f"{top:.3f}",
             f"{record['entropy']:.3f}",

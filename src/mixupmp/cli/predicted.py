@@ -26,6 +26,7 @@ class Predicted:
     probabilities: Tensor  # (rows, classes)
     entropy: Tensor
     mutual_information: Tensor
+    files: tuple[str, ...] = ()  # of a folder, one for each row
 
     @property
     def numbers(self) -> Tensor:
@@ -39,6 +40,7 @@ class Predicted:
         return [
             {
                 "row": row,
+                **({"file": self.files[row]} if self.files else {}),
                 "predicted": self.classes[number],
                 "entropy": entropy,
                 "mutual_information": information,
@@ -59,6 +61,7 @@ def write_predicted(predicted: Predicted, path: Path) -> None:
 
 def _columns(predicted: Predicted) -> dict[str, Any]:
     return {
+        **({"file": np.array(predicted.files)} if predicted.files else {}),
         "predicted": predicted.numbers.numpy(),
         "entropy": predicted.entropy.numpy(),
         "mutual_information": predicted.mutual_information.numpy(),
@@ -91,7 +94,8 @@ def _json(predicted: Predicted) -> bytes:
 def _csv(predicted: Predicted) -> bytes:
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["row", "predicted", "entropy", "mutual_information", *(f"p_{name}" for name in predicted.classes)])
+    names = ["row", *(["file"] if predicted.files else []), "predicted", "entropy", "mutual_information"]
+    writer.writerow([*names, *(f"p_{name}" for name in predicted.classes)])
     for record in predicted.records():
         *plain, probabilities = record.values()
         writer.writerow([*plain, *probabilities.values()])

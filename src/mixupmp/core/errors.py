@@ -64,8 +64,8 @@ class BadRun(MixupMPError, ValueError):
 class MissingExtra(MixupMPError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install 'mixupmp[{extra}]'.")
+    def __init__(self, package: str, extra: str, purpose: str, then: str = "") -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'mixupmp[{extra}]'{then}.")
 
 
 def check(condition: bool, name: str, value: object, must: str, hint: str = "") -> None:

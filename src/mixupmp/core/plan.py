@@ -50,7 +50,7 @@ class Plan:
     initial
         A state_dict to start from for each network: the paper's "DE" initialization. None: random weights.
     device
-        Where members are trained, as torch names it.
+        Where members are trained: "auto" is a GPU if torch has one ("cuda"), else "cpu".
     """
 
     method: Method
@@ -80,7 +80,7 @@ class Plan:
             raise InvalidArgument(
                 "initial", f"{len(self.initial)} members", f"at least {self.method.sampler.networks} members"
             )
-        _check_device(self.device)
+        object.__setattr__(self, "device", _resolved_device(self.device))
         self._check_data()
 
     def _check_data(self) -> None:
@@ -239,12 +239,18 @@ def _check_rows(rows: Rows, name: str, classes: int | None, shape: tuple[int, ..
         raise BadData(f"{name} inputs have shape {tuple(rows.inputs.shape[1:])}, the task's is {shape}.")
 
 
-def _check_device(device: str) -> None:
+def _resolved_device(device: str) -> str:
+    """The device, "cuda" or "cpu" for "auto"; an error where this machine does not have it."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(1, device=device)
+        return device
     except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
         reason = str(error).splitlines()[0]
-        raise InvalidArgument("device", device, "a device of this machine, as 'cpu' or 'cuda'", reason) from error
+        raise InvalidArgument(
+            "device", device, "a device of this machine, as 'cpu' or 'cuda', or 'auto'", reason
+        ) from error
 
 
 def _fingerprint(weights: dict[str, Tensor]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import cos, inf, pi
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +28,20 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "body_rate": ("in (0, 1]", lambda value: 0 < value <= 1),
     "warm_up": ("in (0, 1)", lambda value: 0 < value < 1),
 }
+
+
+def _eager(optimizer: type[Any]) -> type[Any]:
+    """The optimizer without the wrappers that serve torch.compile.
+
+    Their first call imports torch._dynamo, which takes longer than importing torch and longer than a short fit.
+    """
+    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    plain = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
+    step = torch.no_grad()(inspect.unwrap(optimizer.step))
+    return type(optimizer.__name__, (optimizer,), {**plain, "step": step})
+
+
+_EagerAdamW, _EagerSGD = _eager(AdamW), _eager(SGD)
 
 
 @dataclass(frozen=True)
@@ -135,9 +150,10 @@ class Recipe:
         """A fused optimizer. All of them act elementwise, so members in one program stay independent."""
         trained = [p for p in parameters if p.requires_grad]
         rate = torch.tensor(self.learning_rate) if self.compile else self.learning_rate
+        adamw, sgd = (AdamW, SGD) if self.compile else (_EagerAdamW, _EagerSGD)
         if self.optimizer == "adamw":
-            return AdamW(trained, lr=rate, weight_decay=self.weight_decay, fused=True)
-        return SGD(
+            return adamw(trained, lr=rate, weight_decay=self.weight_decay, fused=True)
+        return sgd(
             trained,
             lr=rate,
             momentum=self.momentum,

@@ -136,7 +136,10 @@ class Laplace:
                 warnings.simplefilter("ignore", DeprecationWarning)  # from its own dependencies
                 from laplace import Laplace as Approximation
         except ImportError as error:
-            raise MissingExtra("laplace-torch", "laplace", "The Laplace method") from error
+            # They ask for torchvision, which nothing here uses, and which would bring a torch of its own.
+            packages = "laplace-torch backpack-for-pytorch curvlinops-for-pytorch asdfghjkl"
+            then = f", then pip install --no-deps {packages}"
+            raise MissingExtra("laplace-torch", "laplace", "The Laplace method", then) from error
         if not any(parameter.requires_grad for parameter in network.parameters()):
             network.requires_grad_(True)  # frozen by an earlier posterior
         approximation: Any = Approximation(

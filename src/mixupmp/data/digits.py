@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import os
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
@@ -14,11 +18,12 @@ def digits(root: str | os.PathLike[str] | None = None, download: bool = False, s
 
     Their 17 levels 0..16 are spread over 0..255. The split is stratified; the seed chooses it.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    levels = torch.from_numpy(bunch.images)
-    images = (levels * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
-    labels = torch.from_numpy(bunch.target).to(torch.int64)
+    spec = importlib.util.find_spec("sklearn")  # its file, without its two seconds of imports
+    assert spec is not None
+    assert spec.origin is not None
+    with gzip.open(Path(spec.origin).parent / "datasets/data/digits.csv.gz", "rt") as file:
+        table = torch.from_numpy(np.loadtxt(file, delimiter=","))
+    images = (table[:, :-1].view(-1, 1, 8, 8) * (255 / 16)).round().to(torch.uint8)
+    labels = table[:, -1].to(torch.int64)
     train, test = split(Rows(images, labels), 0.5, seed)
     return Dataset("digits", train, test, tuple(str(k) for k in range(10)), Standardize.of(train.inputs)).checked()

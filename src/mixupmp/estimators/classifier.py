@@ -72,6 +72,7 @@ class PosteriorClassifier(CalibratedClassifier):
         As everywhere in scikit-learn.
     engine : {"auto", "inline", "vectorized", "processes", "ray"}, default="auto"
     device : str, default="cpu"
+        "cuda", "cuda:1" and so on; "auto" is a GPU if torch has one, else the CPU.
     random_state : int, RandomState or None, default=None
     logger : Logger or None, default=None
         Receives the fit's metrics while it runs, see `mixupmp.train.loggers`.
@@ -223,6 +224,10 @@ class PosteriorClassifier(CalibratedClassifier):
         """
         probabilities: NDArray[np.float64] = self._pooled(self._member_probabilities(X)).double().numpy()
         return probabilities / probabilities.sum(1, keepdims=True)
+
+    def predict_log_proba(self, X: Inputs) -> NDArray[np.float64]:
+        """The logarithm of `predict_proba`; of a probability that is zero, that of the smallest number above it."""
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
     def predict(self, X: Inputs) -> NDArray[Any]:
         """The most probable class of each row.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +33,7 @@ __all__ = ["ENGINES", "AllDiverged", "CheckpointInterval", "FitInterrupted", "Ru
 
 Engine = Literal["auto", "inline", "vectorized", "processes", "ray"]
 ENGINES = ("auto", "inline", "vectorized", "processes", "ray")
+_step_seconds: dict[tuple[object, ...], float] = {}  # by what decides how long a step takes
 WORTH_A_WORKER = 8.0  # seconds of training below which starting worker processes gains nothing
 
 
@@ -143,13 +146,21 @@ def run_engine(engine: str, job: Job) -> list[Finished]:
 
 
 def _member_seconds(plan: Plan) -> float:
-    """How long one member takes, from its first steps; at most about two seconds are spent on it."""
-    fit, timer = MemberFit(plan, 0), _StepTimer()
-    try:
-        fit.run(timer)
-    except StopTraining:
-        return fit.total_steps * timer.fastest
-    return timer.total
+    """How long one member takes, from its first steps; at most about two seconds are spent on it, once for a step.
+
+    A search fits the same network to batches of the same size many times.
+    """
+    recipe, template = plan.recipe, plan.template
+    size = min(recipe.batch_size or len(plan.train), len(plan.train))
+    shapes = tuple(parameter.shape for parameter in template.parameters())
+    pseudo = plan.method.predictive.ratio > 0 and (recipe.pseudo_batch_size or size)
+    key = (type(template), shapes, plan.task.input_shape, size, pseudo, recipe.threads, recipe.precision)
+    if key not in _step_seconds:
+        timer = _StepTimer()
+        with contextlib.suppress(StopTraining):
+            MemberFit(plan, 0).run(timer)
+        _step_seconds[key] = timer.fastest
+    return recipe.epochs * ceil(len(plan.train) / size) * _step_seconds[key]
 
 
 class _StepTimer:

@@ -1,0 +1,1 @@
+"""Programs for maintainers: the test of the built wheel, and releasing."""

@@ -1,0 +1,89 @@
+"""Check what would be released: `python -m tools.release check` (docs/releasing.md)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from tools.building import REPOSITORY, build_sdist, build_wheel, copy_sources, unpack, version
+
+DIST = REPOSITORY / "dist"
+
+
+def changelog_section(text: str, wanted: str) -> str:
+    """The section of a version in the changelog, without its heading."""
+    found = re.search(rf"^## {re.escape(wanted)}(?![\w.])[^\n]*\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def obstacles(wanted: str, status: str, tags: list[str], source: str, changes: str) -> list[str]:
+    """What stands in the way of releasing this version."""
+    found = []
+    if status:
+        found.append(f"the working tree is not clean:\n{status}")
+    if f"v{wanted}" in tags:
+        found.append(f"the tag v{wanted} is on another commit: raise the version in src/mixupmp/core/version.py")
+    if ".dev" in wanted:
+        found.append(f"{wanted} is a development version")
+    if not changes:
+        found.append(f"CHANGELOG.md has no section for {wanted}")
+    if "example.org" in source:
+        found.append("project.urls in pyproject.toml still has the placeholder example.org")
+    return found
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def build() -> list[Path]:
+    """The wheel, built from the sdist, and the sdist, in dist/."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sdist = build_sdist(copy_sources(folder / "sources"), DIST)
+        return [build_wheel(unpack(sdist, folder / "unpacked"), DIST), sdist]
+
+
+def audit() -> str | None:
+    """Known vulnerabilities of what the constraints install; why it could not be asked, where it could not."""
+    command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--requirement", "constraints.txt"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    unreachable = re.search(r"ConnectionError|ServiceError|Max retries|resolve", done.stderr)
+    what = "could not reach its service" if unreachable else "found something"
+    return f"pip-audit {what}:\n{done.stdout}{done.stderr[-1000:]}"
+
+
+def check() -> int:
+    """Build, check and audit; print what stands in the way. The exit code is the number of obstacles."""
+    wanted = version()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    changes = changelog_section((REPOSITORY / "CHANGELOG.md").read_text("utf-8"), wanted)
+    status, tags = _git("status", "--porcelain"), _git("tag", "--list", "--no-contains", "HEAD").splitlines()
+    found = obstacles(wanted, status, tags, project["urls"]["Source"], changes)
+    built = build()
+    (DIST / "RELEASE.md").write_text(f"# mixupmp {wanted}\n\n{changes}\n", "utf-8")
+    if subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]).returncode:
+        found.append("twine check refused what was built")
+    if (problem := audit()) is not None:
+        found.append(problem)
+    for one in found:
+        print(f"in the way: {one}")
+    print(f"{len(found)} things in the way of {wanted}; built {', '.join(path.name for path in built)}")
+    return len(found)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=["check"])
+    parser.parse_args()
+    sys.exit(check())
