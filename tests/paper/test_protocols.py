@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 
 import pytest
@@ -144,3 +145,29 @@ def test_precision_and_devices_of_a_study(study):
     assert pieces[1].on("cpu:0").key == pieces[1].key  # where a member is trained does not change which one it is
     one.train(wanted)
     assert all(one.available(each) for each in wanted)
+
+
+class _Steps:
+    def on_step(self, fit: MemberFit) -> None:
+        """Nothing to do between steps."""
+
+
+def end(**options: object) -> torch.Tensor:
+    """All weights of a member after an epoch with these options."""
+    setting = setting_named("fmnist-cnn", "smoke").under(TEXT, **options)
+    fit = MemberFit(replace(setting, recipe=replace(setting.recipe, epochs=1)).plan(mixup_mp(1.0, 2.0, 1), 0), 0)
+    fit.run(_Steps())
+    return torch.cat([parameter.detach().flatten() for parameter in fit.network.parameters()])
+
+
+def test_a_compiled_network_ends_where_the_plain_one_does(monkeypatch):
+    plain = end()
+    # Traced and run by torch's own operators: the code of a GPU run, without a compiler and its minutes.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    assert torch.allclose(end(compiled=True), plain, atol=1e-5)
+
+
+def test_bfloat16_keeps_float32_weights_and_stays_near_them():
+    plain, rounded = end(), end(precision="bfloat16")
+    assert rounded.dtype == torch.float32
+    assert 0 < float((plain - rounded).norm() / plain.norm()) < 0.05

@@ -92,6 +92,10 @@ def _list(scale: str, as_json: bool) -> None:
         hours = experiment.gpu_hours(scale) if scale == "paper" else None
         listed.append({"name": experiment.name, "title": experiment.title, "datasets": datasets, "gpu_hours": hours})
         cells = [experiment.name, experiment.title, ", ".join(datasets)]
-        table.add_row(*cells, *(["-" if hours is None else f"{hours:,.1f}"] if scale == "paper" else []))
+        table.add_row(*cells, *([_hours(hours)] if scale == "paper" else []))
     note = "GPU-hours: of an A100 in bfloat16, an estimate from operation counts; experiments share members."
     show(as_json, {"scale": scale, "experiments": listed}, [table, *([note] if scale == "paper" else [])])
+
+
+def _hours(hours: float | None) -> str:
+    return "-" if hours is None else "< 0.1" if hours < 0.05 else f"{hours:,.1f}"

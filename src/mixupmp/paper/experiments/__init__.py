@@ -77,7 +77,7 @@ class Experiment:
         work = getattr(self.load(), "work", None)
         if work is None:
             return None
-        return sum(gpu_hours(*work(name, scale)) for name in self.datasets(scale))
+        return sum(gpu_hours(*work(name, scale)) for name in self.datasets(scale) or ("",))
 
     def run(self, study: Study, datasets: Sequence[str] = ()) -> None:
         """Run it, on all of its datasets or on these."""

@@ -21,7 +21,7 @@ from mixupmp.core.rows import Rows
 from mixupmp.data.files import roots
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.metrics import evaluate
-from mixupmp.paper.lines import comparison_lines
+from mixupmp.paper.lines import Line, comparison_lines
 from mixupmp.paper.report import report_lines
 from mixupmp.paper.settings import Setting, setting_named
 from mixupmp.paper.study import Evaluation, Study
@@ -85,6 +85,11 @@ def human_shares(dataset: str, setting: Setting, scale: str) -> Tensor:
         raise DataNotFound(f"there are no human labels of {dataset}: looked for {listed}. Put the file into one.")
     counts = torch.from_numpy(np.load(found)["counts"].astype("float64"))[setting.test_indices]
     return counts / counts.sum(1, keepdim=True)
+
+
+def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
+    setting = setting_named(dataset, scale)
+    return setting, comparison_lines(setting, (2.0,))
 
 
 def run(study: Study, dataset: str) -> None:

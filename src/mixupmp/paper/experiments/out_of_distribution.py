@@ -18,7 +18,7 @@ from mixupmp.data import load
 from mixupmp.decide.abstain import rejection
 from mixupmp.metrics import detection, gini, mutual_information, predictive_entropy
 from mixupmp.paper.figures import color_of, panels, save
-from mixupmp.paper.lines import comparison_lines
+from mixupmp.paper.lines import Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, table_of, write_table
 from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
@@ -76,6 +76,11 @@ def foreign_inputs(setting: Setting, scale: str) -> dict[str, Tensor]:
     others = {name: load(name.lower()).test for name in ("MNIST", "notMNIST")}
     some = {name: rows.inputs[subset_indices(rows, ROWS)] for name, rows in others.items()}
     return some | {"digits": enlarged.round().to(torch.uint8)}
+
+
+def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
+    setting = setting_named("fmnist-cnn", scale)
+    return setting, comparison_lines(setting, (2.0,))
 
 
 def run(study: Study) -> None:

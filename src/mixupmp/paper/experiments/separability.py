@@ -32,7 +32,15 @@ def whole(dataset: str, scale: str) -> Setting:
     return replace(setting, train_rows=None, repeats=1, members=1, recipe=recipe, differences=differences)
 
 
+def lines() -> list[Line]:
+    return [Line(SINGLE, "CNN without biases", deep_ensemble(1))]
+
+
+def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
+    return whole(dataset, scale), lines()
+
+
 def run(study: Study, dataset: str) -> None:
     setting = study.setting(whole(dataset, study.scale))
     title = f"All training rows by a CNN without biases, {setting.name}"
-    report_lines(study, setting, [Line(SINGLE, "CNN without biases", deep_ensemble(1))], title, ("acc", "nll"))
+    report_lines(study, setting, lines(), title, ("acc", "nll"))
