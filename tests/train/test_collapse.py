@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp import Posterior, Recipe, deep_ensemble, load, plan_for
-from mixupmp.core.plan import Plan
+from mixupmp.core.plan import Plan, initial_weights
+from mixupmp.core.posterior import MemberSummary, left_out
 from mixupmp.train.run import Engine, RunFolder, fit
 from small_data import small_table
 
@@ -82,6 +83,39 @@ def test_where_all_have_collapsed_they_are_kept_and_named() -> None:
     posterior = fit(plan((0, 1), "inline", members=2), engine="inline")
     assert posterior.members == 2
     assert posterior.notes == tuple(f"{NOTE.format(member)} (kept, as all collapsed)" for member in (0, 1))
+
+
+def ended(*accuracies: tuple[float, bool]) -> list[MemberSummary]:
+    return [MemberSummary(m, 1, 1, 0.0, accuracy, one_class=one) for m, (accuracy, one) in enumerate(accuracies)]
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([(1.0, False), (0.575, True), (0.99, False)], [1]),
+        ([(0.57, False), (0.575, True), (0.58, False)], []),  # the others have learned nothing either
+        ([(0.955, False), (0.95, True), (0.96, False)], []),  # uneven classes: hardly worse than the others
+        ([(1.0, False), (0.575, True), (0.575, True)], []),  # most of them: that is no accident
+    ],
+)
+def test_one_class_for_all_rows_is_a_collapse_where_most_others_have_learned(members, expected) -> None:
+    assert list(left_out(ended(*members))) == expected
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorized"])
+def test_a_member_that_predicts_the_majority_class_alone_is_left_out(engine: Engine, tmp_path: Path) -> None:
+    table = small_table()
+    made = plan((), engine)
+    longer = replace(made, recipe=replace(SHORT, epochs=60, learning_rate=0.1))
+    trained = initial_weights(fit(longer, engine=engine))
+    bias = next(name for name in trained[1] if name.endswith("2.bias"))
+    trained[1][bias][0] += 1e3  # class 0 for every row, though the outputs still depend on it
+    posterior = fit(replace(made, initial=trained), engine=engine, run=tmp_path)
+    assert posterior.notes == ("member 1 collapsed: it predicts one class for all rows",)
+    assert posterior.members == load(tmp_path, lambda: network(engine == "vectorized")).members == 2
+    kept = fit(replace(made, initial=trained), engine=engine, keep_collapsed=True)
+    assert kept.members == 3
+    assert kept.probabilities(table.test.inputs).shape == (len(table.test), 3)
 
 
 @pytest.mark.parametrize("engine", ["inline", "vectorized"])

@@ -132,7 +132,8 @@ class Cache:
             for number in piece.members:
                 summary = folder.summary(number)
                 assert summary is not None, "ask for a posterior after it is trained"
-                summary = replace(summary, collapsed=summary.collapsed and not keep_collapsed)
+                if keep_collapsed:
+                    summary = replace(summary, collapsed=False, one_class=False)
                 yield summary, folder.weights(number) if summary.diverged_at is None else {}
 
     def posterior(self, wanted: Wanted, keep_collapsed: bool = False) -> Posterior | None:

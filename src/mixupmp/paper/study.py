@@ -223,11 +223,12 @@ def training_of(cache: Cache, wanted: Wanted, keep_collapsed: bool = False) -> E
     summaries = [summary for summary, _ in cache.finished(wanted, keep_collapsed)]
     out = left_out(summaries)
     kept = [s.training_accuracy for s in summaries if s.member not in out and s.training_accuracy is not None]
+    diverged = sum(s.diverged_at is not None for s in summaries)
     return {
         "seed": wanted.plan.seed,
         "training_accuracy": sum(kept) / len(kept) if kept else None,
-        "diverged": sum(s.diverged_at is not None for s in summaries),
-        "collapsed": sum(s.collapsed for s in summaries),
+        "diverged": diverged,
+        "collapsed": len(out) - diverged,
         "networks": len(summaries),
         "seconds": sum(s.seconds for s in summaries),
     }

@@ -189,7 +189,8 @@ class RunFolder:
 def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
     """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
     fields = {field.name for field in dataclasses.fields(MemberSummary)}
-    required = fields - {"collapsed"} | {"sha256"}  # runs of version 0.1 do not say whether a member collapsed
+    later = {"collapsed", "one_class"}  # runs of version 0.1 do not say these
+    required = fields - later | {"sha256"}
     if not isinstance(record, dict) or not required <= record.keys() <= fields | {"sha256"}:
         raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")
     values = dict(record)
@@ -200,7 +201,7 @@ def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
         and number(values["seconds"])
         and (values["training_accuracy"] is None or number(values["training_accuracy"]))
         and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
-        and isinstance(values.get("collapsed", False), bool)
+        and all(isinstance(values.get(name, False), bool) for name in later)
         and (digest is None or isinstance(digest, str))
         and is_history(values["history"])
     )

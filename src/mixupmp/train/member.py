@@ -225,7 +225,7 @@ class MemberFit:
         """How it ended."""
         most = ENOUGH_ROWS if isinstance(self.plan.train, Rows) else ENOUGH_STREAMED_ROWS
         accuracy = None if self.diverged_at is not None else self._training_accuracy(most)
-        collapsed = self.diverged_at is None and self._collapsed()
+        collapsed, one_class = (False, False) if self.diverged_at is not None else self._collapsed()
         return MemberSummary(
             self.member,
             self.step,
@@ -235,10 +235,11 @@ class MemberFit:
             self.diverged_at,
             self.history,
             collapsed,
+            one_class and accuracy is not None,
         )
 
     @torch.no_grad()
-    def _collapsed(self) -> bool:
+    def _collapsed(self) -> tuple[bool, bool]:
         inputs = probed_inputs(self.plan)
         self.network.eval()
         outputs = logits_of(self.network(inputs))

@@ -76,11 +76,13 @@ def probed_inputs(plan: Plan) -> Tensor:
     return plan.task.standardize(probed.inputs)
 
 
-def outputs_constant(inputs: Tensor, outputs: Tensor) -> bool:
-    """Whether outputs do not depend on inputs: over the rows they differ by no more than rounding error."""
+def outputs_constant(inputs: Tensor, outputs: Tensor) -> tuple[bool, bool]:
+    """Whether outputs do not depend on inputs but for rounding error, and whether their largest is always the same."""
     if len(inputs) < 2 or bool((inputs == inputs[0]).all()):
-        return False
-    return bool((outputs.amax(0) - outputs.amin(0) <= 1e-6 * outputs.abs().amax(0)).all())
+        return False, False
+    largest = outputs.flatten(1).argmax(1)
+    constant = outputs.amax(0) - outputs.amin(0) <= 1e-6 * outputs.abs().amax(0)
+    return bool(constant.all()), bool((largest == largest[0]).all())
 
 
 @contextmanager

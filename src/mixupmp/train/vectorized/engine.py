@@ -151,8 +151,8 @@ class VectorizedFit:
             correct += (self.outputs(self.plan.task.standardize(rows.inputs)).argmax(-1) == rows.labels).sum(1)
         return {m: int(c) / len(seen.rows) for m, c in zip(self.members, correct, strict=True)}
 
-    def collapsed(self) -> dict[int, bool]:
-        """Whether each member's outputs do not depend on its inputs."""
+    def collapsed(self) -> dict[int, tuple[bool, bool]]:
+        """Whether each member's outputs do not depend on its inputs, and whether it predicts one class for all."""
         inputs = probed_inputs(self.plan)
         outputs = self.outputs(inputs)
         return {member: outputs_constant(inputs, own) for member, own in zip(self.members, outputs, strict=True)}
@@ -282,7 +282,9 @@ def _last_loss(fit: VectorizedFit, member: int) -> float:
     return float(history[-1]["loss"]) if history else float("nan")
 
 
-def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None, collapsed: bool) -> Finished:
+def _finished(
+    job: Job, fit: VectorizedFit, member: int, accuracy: float | None, collapsed: tuple[bool, bool]
+) -> Finished:
     diverged = fit.diverged_at.get(member)
     epochs = fit.step // fit.steps_an_epoch
     finite = diverged is None
@@ -294,6 +296,7 @@ def _finished(job: Job, fit: VectorizedFit, member: int, accuracy: float | None,
         accuracy if finite else None,
         diverged,
         fit.history[member],
-        finite and collapsed,
+        finite and collapsed[0],
+        finite and collapsed[1] and accuracy is not None,
     )
     return job.finish(summary, job.plan.completed(fit.weights(member)))
