@@ -128,6 +128,8 @@ def results(tmp_path: Path) -> Path:
         for label, values in nll.items()
     ]
     (folder / "evaluations.json").write_text(json.dumps(lines))
+    record = {"setting": "FMNIST: 3 rows", "versions": {"mixupmp": "0.1.0"}, "date": "2026-11-15T23:53:19+00:00"}
+    (folder / "run.json").write_text(json.dumps(record))
     return tmp_path
 
 
@@ -160,11 +162,13 @@ def test_the_ledger_has_lists_and_counts_of_their_own(results: Path):
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
         f"## {name}"
-        for name in ("Concordance with the paper's tables", "Sentences", "Extensions", "Identities", "Costs")
+        for name in ("Concordance with the paper's tables", "Runs", "Sentences", "Extensions", "Identities", "Costs")
     ]
     assert "5 holds, 0 fails, 0 not decided, 0 not run, of 5." in text
     assert "0 holds, 0 fails, 0 not decided, 3 not run, of 3." in text
     assert "[fmnist](comparison/cpu/fmnist/run.json)" in text
+    cells = [cell.strip() for line in text.splitlines() if "FMNIST: 3 rows" in line for cell in line.split("|")]
+    assert cells[2:7] == ["FMNIST: 3 rows", "text", "0.1.0", "2026-11-15", "-"]
 
 
 def test_claims_are_one_for_each_sentence_and_name_what_exists():

@@ -14,6 +14,7 @@ from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
 from mixupmp.paper.resampling import RESAMPLES, UNIT
+from mixupmp.paper.settings import INTERPOLATES
 from mixupmp.paper.study import results_folder
 
 LEVEL = 0.05  # of each one-sided test
@@ -155,6 +156,15 @@ class RunEvidence:
                 self._read[key] = None
         return self._read[key]
 
+    def records(self) -> dict[str, dict[str, Any]]:
+        """The run.json of every experiment of this scale, by its folder, with its lines that do not interpolate."""
+        found = {}
+        for path in sorted(self.folder.glob(f"*/{self.scale}/**/run.json")):
+            lines = path.parent / "evaluations.json"
+            below = [one["label"] for one in read_json(lines) if _below(one["repeats"])] if lines.exists() else []
+            found[path.parent.relative_to(self.folder).as_posix()] = {**read_json(path), "not comparable": below}
+        return found
+
     def means(self, experiment: str, part: str) -> dict[str, dict[str, float]]:
         """label -> measure -> mean, for all lines of an experiment."""
         found: dict[str, dict[str, float]] = {}
@@ -209,6 +219,12 @@ class RunEvidence:
         de, bb = (values(f"{which} from {line}", "margins") for which in ("DE", "BB"))
         gaps = [abs(a - b) / max(abs(a), 1e-12) for a, b in zip(de, bb, strict=False)]
         return Sample.of(dict(enumerate(gaps)))
+
+
+def _below(repeats: Sequence[dict[str, Any]]) -> bool:
+    """Whether a line's mean training accuracy is outside the paper's regime."""
+    reached = [one["training_accuracy"] for one in repeats if one.get("training_accuracy") is not None]
+    return bool(reached) and fsum(reached) / len(reached) < INTERPOLATES
 
 
 def canonical_label(group: str, label: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
+from typing import Any
 
 import torch
 from scipy.stats import t as student
@@ -52,8 +53,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Everything that CLAIMS.md shows."""
+    """Everything that CLAIMS.md shows; `runs` has the record of each by its folder."""
 
+    runs: dict[str, dict[str, Any]]
     concordances: dict[str, Concordance]
     sentences: list[Judged]
     extensions: list[Judged]
@@ -76,7 +78,7 @@ def make_ledger(runs: RunEvidence) -> Ledger:
     paper, claims = PaperEvidence(), all_claims()
     sentences = [Judged(claim, judge(claim, runs), judge(claim, paper)) for claim in claims]
     extended = [Judged(one, judge(one, runs, one.extensions), Verdict(NOT_RUN)) for one in claims if one.extensions]
-    return Ledger(_concordances(runs), sentences, extended, identities(), costs(runs))
+    return Ledger(runs.records(), _concordances(runs), sentences, extended, identities(), costs(runs))
 
 
 def _concordances(runs: RunEvidence) -> dict[str, Concordance]:
@@ -169,6 +171,11 @@ def render(ledger: Ledger, scale: str) -> str:
         "ACC, NLL and ECE; and the rank correlation of the methods by each. The CNN on Fashion-MNIST is compared with "
         "the paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
+        "## Runs",
+        "What the results are of, as the `run.json` of each says. Those of version 0.1 have its smaller settings, and "
+        "are replaced as runs with those of docs/reproduction.md are finished. Lines whose training accuracy is below "
+        "98% are not in the paper's regime; they are counted in the last column, and their verdicts say little.",
+        _run_table(ledger.runs),
         "## Sentences",
         f"{_counts([one.here.verdict for one in ledger.sentences])} Under the same rule the paper's own tables: "
         + _counts([one.paper.verdict for one in ledger.sentences]).replace(NOT_RUN, "not in them"),
@@ -202,6 +209,17 @@ def _concordance_table(found: dict[str, Concordance]) -> str:
         for name, one in found.items()
     ]
     return markdown_table(["results", "pairs", "same sign", *ranks], rows)
+
+
+def _run_table(runs: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, record in runs.items():
+        missing = record.get("missing") or []
+        cells = [f"[{name}]({name}/run.json)", record.get("setting", "-"), record.get("protocol", "text")]
+        cells += [record.get("versions", {}).get("mixupmp", "-"), str(record.get("date", "-"))[:10]]
+        rows.append([*cells, *(f"{len(many)} lines" if many else "-" for many in (missing, record["not comparable"]))])
+    headings = ["results", "setting", "protocol", "version", "date", "not finished", "not comparable"]
+    return markdown_table(headings, rows)
 
 
 def _sentence_table(sentences: Sequence[Judged], scale: str, paper: bool = True) -> str:
