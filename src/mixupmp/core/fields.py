@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -144,6 +145,10 @@ class Fields:
         check(len(set(rows)) == 1, "inputs", rows, "of as many rows each")
         return parts[0].reshape(-1, *self.shape) if self.single else torch.cat(parts, 1)
 
+    def unscaled(self) -> Fields:
+        """The same fields as they are, for a network that was trained on them so."""
+        return Fields(tuple(replace(field, standardize=Standardize()) for field in self.fields))
+
     def unpack(self, packed: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """The arguments of a network, by position and by name, from packed rows."""
         parts = packed.flatten(1).split([field.numbers for field in self.fields], 1)
@@ -183,6 +188,19 @@ def as_tensor(values: object, name: str = "inputs") -> Tensor:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgument(name, type(values).__name__, "a tensor or an array of numbers", f"{error}.") from error
+
+
+def as_taken(network: nn.Module, inputs: object) -> Standardize | Fields:
+    """How a network that is trained already takes these inputs: several by name or position, tokens, or numbers."""
+    if isinstance(inputs, Mapping | tuple):
+        return Fields.of(inputs).unscaled()
+    rows = as_tensor(inputs)[:2]
+    whole = rows.ndim == 2 and not rows.is_floating_point() and rows.dtype not in (torch.bool, torch.uint8)
+    if whole:
+        with suppress(InvalidArgument):
+            tried(network, rows.long())
+            return Fields.of(rows.long())
+    return Standardize()
 
 
 def materialized(network: nn.Module, scaled: Tensor) -> nn.Module:

@@ -8,6 +8,7 @@ fitted anew, to blends alone: see results/post-hoc/README.md for the measurement
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
@@ -15,9 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.cut import Cut, check_head, find_cuts
 from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.fields import Fields, RawInputs, as_taken, as_tensor
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.likelihoods import Categorical
@@ -43,16 +47,16 @@ MEMBERS, COMPARED = 8, 2  # heads of a posterior, and of each candidate in a com
 
 def posterior_of(
     network: nn.Module,
-    X: ArrayLike | Tensor | Rows,
+    X: RawInputs | ArrayLike | Rows,
     y: ArrayLike | Tensor | None = None,
     *,
-    validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | Rows | float | None = None,
+    validation: tuple[RawInputs | ArrayLike, ArrayLike | Tensor] | Rows | float | None = None,
     body: str | None = None,
     members: int = MEMBERS,
     ratio: float | None = None,
     alpha: float | None = None,
     kernel: Kernel = identity,
-    standardize: Standardize = Standardize(),  # noqa: B008 - frozen
+    standardize: Standardize | Fields | None = None,
     classes: tuple[str, ...] = (),
     recipe: Recipe | None = None,
     seed: int = 0,
@@ -66,8 +70,8 @@ def posterior_of(
     network
         Takes rows of X as they are and returns logits. It is copied, not changed.
     X, y
-        Its training rows: floats as the network takes them, or uint8 pixels, which are divided by 255; class numbers.
-        `Rows` bring their own labels.
+        Its training rows: floats as the network takes them, uint8 pixels, which are divided by 255, tokens, or a dict
+        or tuple of arrays for a network of several inputs; class numbers. `Rows` bring their own labels.
     validation
         Rows that the network was *not* trained on, (X, y): they choose where it is cut, r and alpha, by the NLL after
         calibration. A share, such as .2: that much of X, for a network that was trained on other data. None: nothing is
@@ -80,7 +84,7 @@ def posterior_of(
     kernel
         Augmentation: the features of eight augmented repeats of each row are computed.
     standardize
-        Scales raw inputs for the network, as `dataset.standardize` does.
+        Scales raw inputs for the network, as `dataset.standardize` does; None: as they are.
     classes
         Their names; numbers where left out.
     members
@@ -98,13 +102,16 @@ def posterior_of(
     >>> posterior = posterior_of(network, X_train, y_train, validation=(X_val, y_val))  # doctest: +SKIP
     >>> posterior.probabilities(X_test)  # doctest: +SKIP
     """
-    train, held = _rows(X, y, "X"), None
+    check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
+    scaling = standardize or as_taken(network, X.inputs if isinstance(X, Rows) else _plain(X, "X"))
+    train, held = _rows(X, y, scaling, "X"), None
     if isinstance(validation, float):
         train, held = split(train, validation, seed)
     elif validation is not None:
-        held = validation if isinstance(validation, Rows) else _rows(validation[0], validation[1], "validation")
+        given = (validation, None) if isinstance(validation, Rows) else validation
+        held = _rows(*given, scaling, "validation")
     count = len(classes) or int(train.labels.max()) + 1
-    task = Task(Categorical(count), standardize, tuple(train.inputs.shape[1:]), classes)
+    task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes)
     method = heads_method(members, kernel)
     plan = make_plan(train, task, method, network, recipe, seed=seed, validation=held, device=device)
     posterior = fit_heads(plan, body=body, ratio=ratio, alpha=alpha, engine=engine).posterior
@@ -112,14 +119,27 @@ def posterior_of(
     return posterior
 
 
-def _rows(X: ArrayLike | Tensor | Rows, y: ArrayLike | Tensor | None, name: str) -> Rows:
+def _plain(X: RawInputs | ArrayLike, name: str) -> RawInputs:
+    """Inputs that are one tensor, or several by name or by position."""
+    if isinstance(X, TorchDataset | DataLoader):
+        hint = "MixupMPClassifier.from_network(network).fit(dataset, None) reads it."
+        raise InvalidArgument(name, type(X).__name__, "arrays or tensors in memory", hint)
+    if isinstance(X, Tensor | Mapping) or (isinstance(X, tuple) and all(getattr(part, "ndim", 0) > 1 for part in X)):
+        return X  # type: ignore[return-value] # which mypy does not narrow
+    return as_tensor(np.ascontiguousarray(X), name)  # type: ignore[arg-type]
+
+
+def _rows(
+    X: RawInputs | ArrayLike | Rows, y: ArrayLike | Tensor | None, scaling: Standardize | Fields, name: str
+) -> Rows:
     if isinstance(X, Rows):
         return X
     check(y is not None, "y", None, f"the label of every row of {name}")
-    inputs = X if isinstance(X, Tensor) else torch.from_numpy(np.ascontiguousarray(X))
+    inputs = scaling.pack(_plain(X, name))
     labels = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
     whole = not labels.is_floating_point() and not labels.is_complex()
     check(whole, "y", labels.dtype, "whole numbers of classes", "MixupMPClassifier.from_network takes any labels.")
+    check(len(inputs) == len(labels), "y", len(labels), f"{len(inputs)} labels, one for each row of {name}")
     return Rows(inputs.float() if inputs.dtype == torch.float64 else inputs, labels.long())
 
 
@@ -140,6 +160,7 @@ def fit_heads(
 ) -> Choice:
     """Fit heads to futures of features; what is open is chosen on the plan's validation rows, if it has any."""
     cuts = _cuts(plan, body)
+    cuts = cuts[-1:] if plan.validation is None else cuts
     whole = [_with_cut(plan, cut) for cut in cuts]
     plans = heads_plans(whole, plan.template)
     fixed = Candidate(RATIO if ratio is None else ratio, ALPHA if alpha is None else alpha)
@@ -166,8 +187,8 @@ def _select(plan: Plan, pairs: tuple[tuple[float, float | None], ...], engine: E
 
 
 def _cuts(plan: Plan, body: str | None) -> list[Cut]:
-    assert isinstance(plan.train, Rows)
-    inputs = plan.task.standardize(plan.train.inputs[:2])
+    (first,) = plan.train.batches([torch.arange(2)])
+    inputs = plan.task.standardize(first.inputs)
     if body is not None:
         cut = Cut(body)
         check_head(plan.template, cut, inputs)

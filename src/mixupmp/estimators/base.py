@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import check
+from mixupmp.core.fields import Fields
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.methods import Method
@@ -105,9 +106,10 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     ) -> Choice:
         layout = given.layout
         known = (rows.inputs, rows.weights) if isinstance(rows, Rows) else (given.sample, None)
-        # A trained network takes its rows as they are.
-        scaling = standardizer(*known) if self._body is None else Standardize()
-        task = Task(likelihood, layout.fields or scaling, layout.shape, classes)
+        scaling: Standardize | Fields = layout.fields or standardizer(*known)
+        if self._body is not None:  # a trained network takes its rows as they are
+            scaling = Standardize() if layout.fields is None else layout.fields.unscaled()
+        task = Task(likelihood, scaling, layout.shape, classes)
         plan = make_plan(
             rows,
             task,

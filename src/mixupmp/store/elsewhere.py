@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.fields import Fields, as_taken
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
@@ -28,11 +29,11 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "network.")  # of DataParallel, L
 
 def ensemble_of(
     members: Sequence[nn.Module] | Sequence[Weights] | str | os.PathLike[str],
-    example: Tensor,
+    example: Tensor | Mapping[str, Tensor] | tuple[Tensor, ...],
     *,
     network: NetworkChoice = None,
     classes: Sequence[str] = (),
-    standardize: Standardize = Standardize(),  # noqa: B008 - frozen
+    standardize: Standardize | Fields | None = None,
 ) -> Posterior:
     """A posterior whose samples are these classifiers, trained elsewhere; their probabilities are averaged.
 
@@ -44,15 +45,15 @@ def ensemble_of(
         Trained modules; state dicts; or a folder of them, .safetensors or .pt files in the order of their names. A .pt
         file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as "state_dict".
     example
-        A few rows as the posterior is to take them: floats as the networks take them, or uint8 pixels, which are
-        divided by 255.
+        A few rows as the posterior is to take them: floats as the networks take them, uint8 pixels, which are divided
+        by 255, tokens, or a dict or tuple of tensors for networks that take several.
     network
         For state dicts: what builds the network, as `network=` of the estimators. With a name of the catalog ("cnn") a
         saved posterior can be loaded, served and reported on from the command line.
     classes
         Their names.
     standardize
-        Scales raw inputs for the networks.
+        Scales raw inputs for the networks; None: as they are.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def ensemble_of(
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
     >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
     """
-    shape = tuple(example.shape[1:])
+    shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else Fields.of(example).shape
     given: Mapping[str, nn.Module | Weights]
     if isinstance(members, str | os.PathLike):
         given = _read_folder(Path(members))
@@ -73,7 +74,10 @@ def ensemble_of(
     check(len(given) > 0, "members", members, "at least one network")
     factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
-    task = Task(Categorical(_outputs(networks, standardize(example), len(classes))), standardize, shape, tuple(classes))
+    scaling = as_taken(networks[0], example) if standardize is None else standardize
+    rows = scaling(scaling.pack(example))
+    outputs = _outputs([scaling.prepare(network) for network in networks], rows, len(classes))
+    task = Task(Categorical(outputs), scaling, shape, tuple(classes))
     posterior = EnsemblePosterior(networks, task, len(networks))
     if isinstance(factory, Network):
         posterior.origin = {"spec": {"network": encode(factory)}}

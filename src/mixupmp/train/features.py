@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import ClassVar
 
@@ -20,13 +21,14 @@ from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.heads import Heads, same_body
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.plan import NetworkFactory, Plan
-from mixupmp.core.rows import Rows, Standardize
+from mixupmp.core.rows import Rows, RowSource, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import to_training_mode
 
 IN_MEMORY = 2**31  # bytes of features; more of them go to a temporary file that is mapped into memory
 BATCH = 512  # rows whose features are computed at once
+LOOKED_AT = 8  # rows of a stream that tell whether its transforms are random
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,8 @@ def unscale(layer: nn.Linear | None, scaling: Standardize) -> None:
     layer.bias.sub_(layer.weight @ torch.tensor(scaling.mean))
 
 
-def on_features(plan: Plan, cut: Cut, features: Tensor, validation: Tensor | None, scaling: Standardize) -> Plan:
-    """The plan for heads, with these features as the inputs of its training and validation rows.
-
-    There may be several features for a row, repeats one after another; then its label and weight are repeated too.
-    """
-    assert isinstance(plan.train, Rows)
-    repeats = len(features) // len(plan.train)
-    weights = None if plan.train.weights is None else plan.train.weights.repeat(repeats)
-    train = Rows(features, plan.train.labels.repeat(repeats), weights)
-    held = None
-    if plan.validation is not None and validation is not None:
-        held = Rows(validation, plan.validation.labels, plan.validation.weights)
+def on_features(plan: Plan, cut: Cut, train: Rows, validation: Rows | None, scaling: Standardize) -> Plan:
+    """The plan for heads, with features as the inputs of its training and validation rows."""
     factory = HeadFactory(plan.network, cut, scaling)
     base = plan.method.predictive.base
     method = replace(
@@ -111,8 +103,8 @@ def on_features(plan: Plan, cut: Cut, features: Tensor, validation: Tensor | Non
     initial = (
         None if plan.initial is None else [_head_weights(plan.network(), weights, cut) for weights in plan.initial]
     )
-    task = replace(plan.task, standardize=scaling, input_shape=tuple(features.shape[1:]))
-    return replace(plan, method=method, network=factory, train=train, validation=held, task=task, initial=initial)
+    task = replace(plan.task, standardize=scaling, input_shape=tuple(train.inputs.shape[1:]))
+    return replace(plan, method=method, network=factory, train=train, validation=validation, task=task, initial=initial)
 
 
 def _head_weights(network: nn.Module, weights: dict[str, Tensor], cut: Cut) -> dict[str, Tensor]:
@@ -134,7 +126,6 @@ def on_fixed_features(plan: Plan) -> tuple[Plan, str | None]:
     found = _frozen_body(plan)
     if isinstance(found, str):
         return plan, f"the frozen layers are computed at every step: {found}"
-    assert isinstance(plan.train, Rows)
     (features,) = features_of(plan.template, [found], plan, plan.train)
     held = None if plan.validation is None else features_of(plan.template, [found], plan, plan.validation)[0]
     return _whole(on_features(plan, found, features, held, Standardize())), None
@@ -205,12 +196,12 @@ def heads_plans(plans: Sequence[Plan], network: nn.Module) -> list[Plan]:
     They differ in their cuts alone, whose features are computed in one pass.
     """
     plan, samplers = plans[0], [s for plan in plans if isinstance(s := plan.method.sampler, Heads)]
-    assert isinstance(plan.train, Rows)
     cuts, kernel = [sampler.cut for sampler in samplers], plan.method.predictive.kernel
-    features = features_of(network, cuts, plan, plan.train, kernel, samplers[0].repeats)
+    repeats = 1 if kernel is identity and not _is_live(plan.train) else samplers[0].repeats
+    features = features_of(network, cuts, plan, plan.train, kernel, repeats)
     held = [None] * len(cuts) if plan.validation is None else features_of(network, cuts, plan, plan.validation)
     return [
-        on_features(plan, cut, own, of_held, scaling_of(head_of(network, cut), own))
+        on_features(plan, cut, own, of_held, scaling_of(head_of(network, cut), own.inputs))
         for plan, cut, own, of_held in zip(plans, cuts, features, held, strict=True)
     ]
 
@@ -220,26 +211,41 @@ def scaling_of(head: nn.Module, features: Tensor) -> Standardize:
     return Standardize.of(features) if first_linear(head) is not None and features.ndim == 2 else Standardize()
 
 
+def _is_live(rows: RowSource) -> bool:
+    """Whether a stream's rows are transformed at random: whether they are others in another epoch."""
+    if isinstance(rows, Rows):
+        return False
+    first = torch.arange(min(LOOKED_AT, len(rows)))
+    (one,), (other,) = (list(rows.batches([first], epoch)) for epoch in (0, 1))
+    return not torch.equal(one.inputs, other.inputs)
+
+
 @torch.no_grad()
 def features_of(
-    network: nn.Module, cuts: Sequence[Cut], plan: Plan, rows: Rows, kernel: Kernel = identity, repeats: int = 1
-) -> list[Tensor]:
-    """(repeats * rows, ...) for each cut: what the network computes there in evaluation mode; one repeat without K."""
+    network: nn.Module, cuts: Sequence[Cut], plan: Plan, rows: RowSource, kernel: Kernel = identity, repeats: int = 1
+) -> list[Rows]:
+    """For each cut rows (repeats * rows, ...) of what the network computes there in evaluation mode.
+
+    Random transforms of streamed rows are drawn anew for each repeat, as in an epoch of a fit.
+    """
     seed = seeds.derive(plan.seed, "features")
     generator = torch.Generator().manual_seed(seed)
-    chunks = torch.arange(len(rows)).split(BATCH) * (1 if kernel is identity else repeats)
-    total, start = sum(map(len, chunks)), 0
+    chunks = torch.arange(len(rows)).split(BATCH)
     rooms: list[Tensor] = []
-    network = network.to(plan.device)
+    labels: list[Tensor] = []
+    weights: list[Tensor] = []
+    network, start = network.to(plan.device), 0
     with pinned_threads(plan.recipe.threads), in_eval_mode(network), seeds.global_seed(seed):
-        for block in rows.batches(chunks):
+        for block in chain.from_iterable(rows.batches(chunks, repeat) for repeat in range(repeats)):
             inputs = plan.task.standardize(kernel(block.inputs, generator).to(plan.device))
             found = features_at(network, cuts, inputs)
-            rooms = rooms or [_room((total, *values.shape[1:])) for values in found]
+            rooms = rooms or [_room((repeats * len(rows), *values.shape[1:])) for values in found]
             for room, values in zip(rooms, found, strict=True):
                 room[start : start + len(values)] = values
+            labels.append(block.labels.cpu())
+            weights += [] if block.weights is None else [block.weights.cpu()]
             start += len(block)
-    return rooms
+    return [Rows(room, torch.cat(labels), torch.cat(weights) if weights else None) for room in rooms]
 
 
 def _room(shape: tuple[int, ...]) -> Tensor:
