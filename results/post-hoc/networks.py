@@ -16,7 +16,7 @@ from mixupmp import Dataset, Posterior, Recipe, Rows, data, fit, load, mixup_mp,
 from mixupmp.core.methods import Method, deep_ensemble
 from mixupmp.networks.network import Network
 
-ROWS, VALIDATION, DEVELOPMENT = 5000, 1000, 5000
+ROWS, VALIDATION, DEVELOPMENT = 5000, 2000, 5000
 METHODS: dict[str, Method] = {
     "network": single_network(),
     "ensemble": deep_ensemble(4),
