@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,8 +109,8 @@ def posterior_of(
     if isinstance(validation, float):
         train, held = split(train, validation, seed)
     elif validation is not None:
-        given = (validation, None) if isinstance(validation, Rows) else validation
-        held = _rows(*given, scaling, "validation")
+        rows = validation if isinstance(validation, Rows) else validation[0]
+        held = _rows(rows, None if isinstance(validation, Rows) else validation[1], scaling, "validation")
     count = len(classes) or int(train.labels.max()) + 1
     task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes)
     method = heads_method(members, kernel)
@@ -119,14 +120,13 @@ def posterior_of(
     return posterior
 
 
-def _plain(X: RawInputs | ArrayLike, name: str) -> RawInputs:
+def _plain(X: Any, name: str) -> RawInputs:
     """Inputs that are one tensor, or several by name or by position."""
     if isinstance(X, TorchDataset | DataLoader):
         hint = "MixupMPClassifier.from_network(network).fit(dataset, None) reads it."
         raise InvalidArgument(name, type(X).__name__, "arrays or tensors in memory", hint)
-    if isinstance(X, Tensor | Mapping) or (isinstance(X, tuple) and all(getattr(part, "ndim", 0) > 1 for part in X)):
-        return X  # type: ignore[return-value] # which mypy does not narrow
-    return as_tensor(np.ascontiguousarray(X), name)  # type: ignore[arg-type]
+    several = isinstance(X, tuple) and all(getattr(part, "ndim", 0) > 1 for part in X)
+    return X if several or isinstance(X, Tensor | Mapping) else as_tensor(np.ascontiguousarray(X), name)
 
 
 def _rows(
