@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from mixupmp import MixupMPClassifier
+from mixupmp.core.columns import ColumnWarning
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.data import load_path
 
@@ -61,8 +63,7 @@ def with_value(column, row, value):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (FRAME.assign(color="red"), "not numbers: color"),
-        (FRAME.assign(length=FRAME["length"].where(FRAME["length"] != 3)), "in length .first in row 3"),
+        (FRAME.assign(color="red", length=FRAME["length"].replace(3, np.inf)), "'length' has infinity.* in row 3"),
         (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "infinity .first in row 3"),
         (with_value("species", 5, None), "species is empty in row 5"),
         (FRAME.assign(species="cat"), "1 class"),
@@ -74,6 +75,41 @@ def test_tables_that_cannot_be_used_are_named(tmp_path, name, frame, message):
     path = written(tmp_path / name, frame)
     with pytest.raises(BadData, match=message):
         load_path(path, label="species")
+
+
+MIXED = FRAME.assign(
+    length=FRAME["length"].where(FRAME["length"] % 4 != 3),
+    color=["red", None, "blue", "red"] * 10,
+    label=FRAME["species"],
+)
+
+
+@pytest.mark.parametrize("name", ["pets.csv", "pets.parquet"])
+def test_categories_and_missing_values_are_encoded_as_the_estimators_do(tmp_path, name):
+    dataset = load_path(written(tmp_path / name, MIXED.drop(columns="species")), seed=2)
+    assert [column.name for column in dataset.encoder.columns] == ["length", "count", "wild", "color"]
+    features = MIXED.drop(columns=["species", "label"])
+    assert torch.equal(dataset.encoder(features), dataset.encoder(features.to_dict("records")))
+    kept = dataset.encoder(features)[:, 1:]  # without the one median, which is of the training rows
+    assert sorted(map(tuple, kept.tolist())) == sorted(
+        tuple(row) for part in (dataset.train, dataset.test) for row in part.inputs[:, 1:].tolist()
+    )
+    model = MixupMPClassifier(ratio=1.0, epochs=1, members=1, calibrate=False, random_state=0)
+    with pytest.warns(UserWarning, match="train longer"):
+        model.fit(features, MIXED["label"])
+    assert [c.categories for c in model.layout_.columns] == [c.categories for c in dataset.encoder.columns]
+
+
+def test_other_rows_are_encoded_as_those_of_a_fit(tmp_path):
+    columns = load_path(written(tmp_path / "pets.csv", MIXED.drop(columns="species"))).encoder
+    other = MIXED[["label", "color", "wild", "count", "length"]].assign(color="green")
+    with pytest.warns(ColumnWarning, match="'color' has the new category 'green'"):
+        found = load_path(written(tmp_path / "other.csv", other), label="label", columns=columns)
+    assert found.encoder is columns
+    with pytest.raises(BadData, match=r"other\.csv: the column 'wild' is not there"):
+        load_path(written(tmp_path / "other.csv", other.drop(columns="wild")), label="label", columns=columns)
+    with pytest.raises(BadData, match="4 values in this order"):
+        columns([[1.0, 2.0]])
 
 
 def test_a_number_that_is_no_class_is_named(tmp_path):

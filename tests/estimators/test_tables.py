@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from mixupmp import Recipe
+from mixupmp.core.columns import ColumnWarning
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor
-from mixupmp.estimators.columns import ColumnWarning
 
 QUICK = Recipe(epochs=25, batch_size=32, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-3, schedule="constant")
 

@@ -64,14 +64,16 @@ def command(
     posterior = load(run)
     classes_of(posterior)
     detector = _detector(run, posterior, held_out, data_root)
-    inputs = given_inputs(run, given, posterior, resize) if given is not None else test_inputs(run, data, data_root)
+    task = posterior.task
+    inputs = given_inputs(run, given, task, resize) if given is not None else test_inputs(run, data, data_root, task)
     files = () if given is None else names_in(given)
     found = detector.detect(posterior, inputs, score, false_alarm)
     if out is not None:
         write_atomically(out, (_csv if out.suffix == ".csv" else _json)(_records(found, files)))
     apart = None
     if metrics:
-        familiar = detector.detect(posterior, test_inputs(run, None, data_root), found.score, false_alarm).scores
+        own = test_inputs(run, None, data_root, task)
+        familiar = detector.detect(posterior, own, found.score, false_alarm).scores
         apart = detection(torch.from_numpy(familiar), torch.from_numpy(found.scores))
     result: dict[str, Any] = {
         "run": str(run),
@@ -92,7 +94,7 @@ def command(
 def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str | None) -> Detector:
     kept = read_detector(Sealed(run))
     if held_out is not None:
-        rows: Tensor = test_inputs(run, held_out, root)
+        rows: Tensor = test_inputs(run, held_out, root, posterior.task)
         return fit_detector(posterior, rows, None if kept is None else kept.reference)
     if kept is None or not kept.held_out:
         raise BadRun(f"{run} was fitted without held-out rows: give some that it was not trained on, --held-out DATA")

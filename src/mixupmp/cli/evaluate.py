@@ -55,7 +55,7 @@ def command(
         raise InvalidArgument("--severity", severity, "given with --corruption NAME")
     posterior = load(run)
     settings = data_of_run(run, data, data_root)
-    dataset = load_data(settings)
+    dataset = load_data(settings, posterior.task.encoder)
     rows = _rows(dataset, split, corruption, severity or 3, settings.root)
     results = score(posterior, labels_for(posterior.task, dataset, rows), bins, calibrator_of(RunFolder(run).config()))
     on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
+from mixupmp.core.columns import Columns
 from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
@@ -20,6 +21,7 @@ from mixupmp.data.files import reading
 from mixupmp.data.images import ENDINGS, WrongSize, read_image
 from mixupmp.data.sound_files import ENDING as WAV
 from mixupmp.data.sound_files import encoded_wave
+from mixupmp.data.table_files import read_frame
 
 TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav, an image, or a folder of images or .wav files"
 
@@ -53,6 +55,8 @@ def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None 
         return _sentences(path, task)
     if kind in ENDINGS:
         return _image(path, task, resize)
+    if kind == ".csv" and isinstance(task.encoder, Columns):
+        return _encoded(path, task.encoder)
     if kind not in (".npy", ".npz", ".csv"):
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)
@@ -104,6 +108,17 @@ def _csv(path: Path, task: Task, label: str | None) -> NDArray[Any]:
             columns.remove(left_out)
             remark(f"note: {path} has the labels too: column {names[left_out] if heading else left_out} is left out.")
         return np.loadtxt(lines[heading:], delimiter=",", ndmin=2, usecols=columns, quotechar='"')
+
+
+def _encoded(path: Path, columns: Columns) -> Tensor:
+    """A table with a heading, whose columns are those of the fit by name; others, such as labels, are left alone."""
+    try:
+        inputs = columns(read_frame(path))
+    except BadData as error:
+        raise BadData(f"{path}: {error}") from error
+    if len(inputs) == 0:
+        raise BadData(f"{path} is empty: there is no row to predict.")
+    return inputs
 
 
 def _sentences(path: Path, task: Task) -> Tensor:

@@ -19,7 +19,7 @@ from mixupmp.cli.output import show
 from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
 from mixupmp.cli.scoring import classes_of, data_of_run, predictions
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.posterior import Posterior
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.decide.calibrators import Calibrator, calibrator_of, pool
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.store.folder import RunFolder
@@ -57,7 +57,8 @@ def command(
         check_out(out)
     posterior = load(run)
     classes_of(posterior)
-    inputs = given_inputs(run, given, posterior, resize) if given is not None else test_inputs(run, data, data_root)
+    task = posterior.task
+    inputs = given_inputs(run, given, task, resize) if given is not None else test_inputs(run, data, data_root, task)
     predicted = _predict(posterior, inputs, calibrator_of(RunFolder(run).config()))
     predicted = replace(predicted, files=() if given is None else names_in(given))
     if out is not None:
@@ -75,10 +76,10 @@ def check_out(out: Path, endings: tuple[str, ...] = ENDINGS) -> None:
     check(out.parent.is_dir(), "--out", str(out), "in a folder that exists")
 
 
-def given_inputs(run: Path, given: Path, posterior: Posterior, resize: bool) -> Tensor:
+def given_inputs(run: Path, given: Path, task: Task, resize: bool) -> Tensor:
     """The rows in a file or folder, without the column of labels of the table that the run was fitted to."""
     data = RunFolder(run).config()["spec"].get("data") or {}
-    return read_inputs(given, posterior.task, resize, data.get("label"))
+    return read_inputs(given, task, resize, data.get("label"))
 
 
 def names_in(given: Path) -> tuple[str, ...]:
@@ -86,9 +87,9 @@ def names_in(given: Path) -> tuple[str, ...]:
     return tuple(file.relative_to(given).as_posix() for file in files_in(given))
 
 
-def test_inputs(run: Path, data: str | None, root: str | None) -> Tensor:
+def test_inputs(run: Path, data: str | None, root: str | None, task: Task) -> Tensor:
     """The test rows of a dataset; None: of what the run was fitted to."""
-    return load_data(data_of_run(run, data, root)).test.inputs
+    return load_data(data_of_run(run, data, root), task.encoder).test.inputs
 
 
 def _predict(posterior: Posterior, inputs: Tensor, calibrator: Calibrator | None) -> Predicted:

@@ -92,7 +92,7 @@ def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterio
     """Reads the test rows, with the run's own class numbers."""
 
     def read(posterior: Posterior) -> Dataset:
-        dataset = load_data(data_of_run(run, name, root))
+        dataset = load_data(data_of_run(run, name, root), posterior.task.encoder)
         task = posterior.task
         if not task.classes or dataset.classes == task.classes:
             return dataset

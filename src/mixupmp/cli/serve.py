@@ -94,7 +94,7 @@ def command(
 def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | None) -> Rows | None:
     """The rows that sets and abstention rest on; without the run's data, it is served without a guarantee."""
     try:
-        dataset = load_data(data_of_run(run, name, root))
+        dataset = load_data(data_of_run(run, name, root), posterior.task.encoder)
         return labels_for(posterior.task, dataset, dataset.test)
     except MixupMPError as error:
         if name is not None:

@@ -1,4 +1,4 @@
-"""From what people have, sentences and sounds, to rows of numbers: what a run must keep to be asked in the same way."""
+"""From what people have, sentences, sounds, tables, to rows of numbers: what a run must keep to be asked alike."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from math import inf
 import torch
 from torch import Tensor
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import InvalidArgument, check, number, whole
 from mixupmp.core.kernels.text import PADDING
 
@@ -155,4 +156,4 @@ class Spectrogram:
         return ((decibels / self.floor + 1).clamp(min=0) * 255).round().to(torch.uint8).unsqueeze(1)
 
 
-Encoder = Vocabulary | Spectrogram
+Encoder = Vocabulary | Spectrogram | Columns

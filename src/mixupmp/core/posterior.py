@@ -44,7 +44,7 @@ class Task:
     standardize: Standardize | Fields
     input_shape: tuple[int, ...]  # without the rows
     classes: tuple[str, ...] = ()  # empty: numbers serve as names
-    encoder: Encoder | None = field(default=None, metadata={"later": True})  # from sentences or sounds to raw inputs
+    encoder: Encoder | None = field(default=None, metadata={"later": True})  # from what people have to raw inputs
 
     @property
     def class_names(self) -> tuple[str, ...]:

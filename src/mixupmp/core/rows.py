@@ -242,7 +242,7 @@ class Dataset:
     Parameters
     ----------
     encoder
-        How sentences or sounds became rows.
+        How sentences, sounds, or columns of categories and missing values became rows.
     outside
         Test inputs that are of none of the classes, where the dataset has such.
     name, train, test, classes, standardize

@@ -23,6 +23,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
+from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Encoder, Spectrogram, Vocabulary
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.fields import Field, Fields
@@ -57,11 +58,19 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),
-    Encoder: (Vocabulary, Spectrogram),
+    Encoder: (Vocabulary, Spectrogram, Columns),
 }
 REGISTRY: dict[str, Any] = {
     member.__name__: member  # type: ignore[attr-defined]
-    for member in (*(m for family in FAMILIES.values() for m in family), Field, Task, Predictive, Method, Recipe)
+    for member in (
+        *(m for family in FAMILIES.values() for m in family),
+        Field,
+        Column,
+        Task,
+        Predictive,
+        Method,
+        Recipe,
+    )
 }
 _READERS: dict[type, Callable[[Json], object]] = {}
 DEEPEST = 8  # levels of a user's objects that are encoded: they may refer to each other in circles

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, DataNotFound, check
 from mixupmp.core.rows import Dataset, Rows, Standardize, split
 from mixupmp.data import arrays, cifar, idx, sound_files, table_files, text_files
@@ -44,6 +45,7 @@ def load_path(
     size: int | tuple[int, int] | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
+    columns: Columns | None = None,
 ) -> Dataset:
     """A dataset from a file or folder of your own.
 
@@ -64,6 +66,8 @@ def load_path(
         The stratified share of rows that become the test set, where the data has none of its own.
     seed
         Chooses that share.
+    columns
+        How a table's categories and missing values are encoded: as in a fit; None: as in its training rows.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def load_path(
     check(label is None or is_table, "label", label, "left out, for it names a table's column", f"{path} is no table.")
     check(size is None or path.is_dir(), "size", size, "left out, for it resizes images", f"{path} is no folder.")
     if is_table:
-        return table_files.read_table(path, label, test_fraction, seed)
+        return table_files.read_table(path, label, test_fraction, seed, columns)
     if path.is_dir():
         return _load_folder(path, size, test_fraction, seed)
     if path.suffix.lower() == ".npz":

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
-from mixupmp.core.rows import Dataset
-from mixupmp.data.arrays import as_inputs, dataset_of
+from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.data.arrays import as_inputs, dataset_of, encode
 from mixupmp.data.files import check_unpacked, read_gzip, reading
 
 if TYPE_CHECKING:
@@ -20,9 +22,19 @@ if TYPE_CHECKING:
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
-def read_table(path: Path, label: str | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """A table of numeric columns and one column of labels: the last, unless `label` names another."""
-    frame = _frame(path)
+def read_table(
+    path: Path,
+    label: str | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    columns: Columns | None = None,
+) -> Dataset:
+    """A table of columns and one of labels: the last, unless `label` names another.
+
+    Categories become indicators, and missing values medians with an indicator, as the training rows have them, or as
+    `columns` says: that of a fit.
+    """
+    frame = read_frame(path)
     names = [str(name) for name in frame.columns]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -34,13 +46,24 @@ def read_table(path: Path, label: str | None = None, test_fraction: float = 0.2,
     if len(frame) == 0 or len(names) < 2:
         raise BadData(f"{path} has {len(frame)} rows and {len(names)} columns: it needs rows, a label and a feature.")
     features = frame.drop(columns=label)
-    _check_numeric(features, path)
-    inputs = as_inputs(features.to_numpy(np.float64), str(path))
-    name = path.name.removesuffix(".gz").rpartition(".")[0]
-    return dataset_of(name, str(path), inputs, _labels(frame[label], label, path), test_fraction, seed)
+    labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
+    if columns is None and _is_numeric(features):
+        inputs = as_inputs(features.to_numpy(np.float64), str(path))
+        return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
+    (numbers,), classes = encode(str(path), labels)
+    places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
+    train, test = split(places, test_fraction, seed)
+    try:
+        columns = columns or Columns.of(features.iloc[train.inputs[:, 0].numpy()])
+        inputs = columns(features)
+    except BadData as error:
+        raise BadData(f"{path}: {error}") from error
+    train, test = (Rows(inputs[part.inputs[:, 0]], part.labels) for part in (train, test))
+    return Dataset(name, train, test, classes, Standardize.of(train.inputs), columns).checked()
 
 
-def _frame(path: Path) -> pandas.DataFrame:
+def read_frame(path: Path) -> pandas.DataFrame:
+    """The table as it is."""
     try:
         import pandas
 
@@ -63,21 +86,14 @@ def _check_parquet(path: Path) -> None:
     check_unpacked(path, path.stat().st_size, 8 * cells)
 
 
-def _check_numeric(features: pandas.DataFrame, path: Path) -> None:
+def _is_numeric(features: pandas.DataFrame) -> bool:
+    """Whether all columns are numbers or truth values, and nothing is missing."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+    kinds = all(is_numeric_dtype(features[n]) or is_bool_dtype(features[n]) for n in features)
     # Complex numbers count as numeric for pandas, but not for a network.
-    text = [n for n in features if not (is_numeric_dtype(features[n]) or is_bool_dtype(features[n]))]
-    text += [n for n in features if getattr(features[n].dtype, "kind", "") == "c"]
-    if text:
-        raise BadData(
-            f"{path}: these columns are not numbers: {', '.join(map(str, text))}. "
-            "Encode or drop them first, or name the label column if it is one of them."
-        )
-    empty = [str(name) for name in features if features[name].isna().any()]
-    if empty:
-        row = int(np.flatnonzero(features.isna().any(axis=1).to_numpy())[0])
-        raise BadData(f"{path}: missing values (NaN) in {', '.join(empty)} (first in row {row}): drop or impute them.")
+    real = not any(getattr(features[n].dtype, "kind", "") == "c" for n in features)
+    return kinds and real and not bool(features.isna().any(axis=None))
 
 
 def _labels(column: pandas.Series[Any], name: str, path: Path) -> NDArray[Any]:

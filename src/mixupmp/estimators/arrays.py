@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.columns import Column
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import Fields
 from mixupmp.data.layouts import channels_first, check_layout, layout_of
-from mixupmp.estimators.columns import Column
 from mixupmp.networks.factories import NetworkChoice, required_arguments
 
 DEEPEST_PIXEL = 65535

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
+from mixupmp.core.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.rows import Rows, Standardize
@@ -24,7 +25,6 @@ from mixupmp.core.spec import encode
 from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.data.layouts import check_layout
 from mixupmp.estimators.arrays import Layout, is_images, is_several, read_array, read_several, takes_tokens
-from mixupmp.estimators.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
 from mixupmp.estimators.datasets import (
     is_in_memory,
     labels_of,

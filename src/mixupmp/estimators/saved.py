@@ -18,7 +18,6 @@ from mixupmp.decide.search import Search
 from mixupmp.estimators.arrays import Layout
 from mixupmp.estimators.base import PosteriorEstimator
 from mixupmp.estimators.classifier import PosteriorClassifier
-from mixupmp.estimators.columns import Column
 from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.estimators.regressor import MixupMPRegressor
 from mixupmp.store.folder import DETECTOR
@@ -32,7 +31,7 @@ CLASSES: dict[str, type[PosteriorEstimator]] = {
 }
 _PARAMETERS: dict[str, Any] = {cls.__name__: cls for cls in (Recipe, Method, Search)}
 _TENSORS = "estimator.safetensors"
-for _class in (Search, Layout, Column):
+for _class in (Search, Layout):
     register(_class)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mixupmp.core import spec
+from mixupmp.core.columns import Columns
 from mixupmp.core.encoders import Encoder, Vocabulary
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.fields import tried
@@ -88,7 +89,7 @@ def factory_for(
 
 def for_encoder(network: NetworkChoice, encoder: Encoder | None) -> NetworkChoice:
     """The default network for text or sound, and the size of a vocabulary for one of text."""
-    if encoder is None:
+    if encoder is None or isinstance(encoder, Columns):
         return network
     name = {"name": "text-cnn" if isinstance(encoder, Vocabulary) else "audio-cnn"}
     settings = {"name": network} if isinstance(network, str) else network

@@ -29,7 +29,8 @@ from pathlib import Path
 
 from mixupmp import data
 from mixupmp.core.base_measures import SentenceSplice
-from mixupmp.core.encoders import Vocabulary
+from mixupmp.core.columns import Columns
+from mixupmp.core.encoders import Encoder, Vocabulary
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, arguments_of, martingale_posterior, mixup_mp
@@ -142,8 +143,8 @@ def is_path(name: str) -> bool:
     return spelled or (name.lower() not in data.DATASETS and Path(name).exists())
 
 
-def load_data(settings: DataSettings) -> Dataset:
-    """The whole dataset, by name or by path."""
+def load_data(settings: DataSettings, encoder: Encoder | None = None) -> Dataset:
+    """The whole dataset, by name or by path; the columns of a table encoded as those of a fit, if it is given."""
     if is_path(settings.name):
         return data.load_path(
             settings.name,
@@ -152,6 +153,7 @@ def load_data(settings: DataSettings) -> Dataset:
             size=settings.size,
             test_fraction=settings.test_fraction,
             seed=settings.seed,
+            columns=encoder if isinstance(encoder, Columns) else None,
         )
     for name, value in (("label", settings.label), ("text", settings.text), ("size", settings.size)):
         check(value is None, f"data.{name}", value, f"left out for {settings.name}, which has its own")

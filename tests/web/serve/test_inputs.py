@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import wave
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixupmp import Categorical, Standardize, Task
+from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy, from_wave, takes
 from mixupmp.web.serve.schemas import Limits
@@ -62,6 +64,30 @@ def test_sentences_are_rows_where_the_model_takes_them() -> None:
         from_json(b'{"inputs": ["Hello"]}', TABLE, LIMITS)
     with pytest.raises(HTTPException, match=r"no text|one length"):
         from_json(b'{"inputs": ["Hello", 3]}', TEXT, LIMITS)
+
+
+COLUMNS = Columns((Column("size", "number", 2.0, True), Column("color", "category", categories=("blue", "red"))))
+MIXED = Task(Categorical(2), Standardize(), (4,), ("a", "b"), COLUMNS)
+
+
+def test_rows_of_a_table_may_have_text_and_nulls_where_the_model_takes_them() -> None:
+    assert takes(MIXED) == "columns"
+    wanted = torch.tensor([[1.5, 0.0, 0.0, 1.0], [2.0, 1.0, 1.0, 0.0]])
+    named = b'{"inputs": [{"color": "red", "size": 1.5, "id": 7}, {"size": null, "color": "blue"}]}'
+    for body in (b'{"inputs": [[1.5, "red"], [null, "blue"]]}', named):
+        assert torch.equal(from_json(body, MIXED, LIMITS), wanted)
+    assert torch.equal(from_json(b'{"inputs": [1.5, "red"]}', MIXED, LIMITS), wanted[:1])
+    assert torch.equal(from_json(b'{"inputs": {"size": 1.5, "color": "red"}}', MIXED, LIMITS), wanted[:1])
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [[{"size": 1}], [[1.0]], [["big", "red"]], [[1e39, "red"]], [[[1], "red"]], [[1, "red"], 3], [[10**400, "red"]]],
+)
+def test_rows_that_are_not_of_the_columns_are_refused(inputs: list[object]) -> None:
+    with pytest.raises(HTTPException) as raised:
+        from_json(json.dumps({"inputs": inputs}).encode(), MIXED, LIMITS)
+    assert raised.value.status_code == 422
 
 
 def test_a_sound_is_a_row_where_the_model_takes_them() -> None:

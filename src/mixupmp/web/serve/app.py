@@ -53,7 +53,7 @@ ABOUT = "A martingale posterior behind HTTP: probabilities, each member's, and w
 PREDICT = (
     "Rows as JSON or as a .npy file, sentences as JSON, one image, or one WAV file. Integers 0..255 are pixels; other "
     "numbers are taken as they are. A model of several inputs takes them by name in JSON: input_fields of /metadata "
-    "has their names and shapes."
+    "has their names and shapes. A row of a table with categories may be an object by column name."
 )
 REFUSALS: Mapping[int, str] = {
     400: "A Host header that is not a host name.",

@@ -18,6 +18,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File
 from torch import Tensor
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.core.fields import Fields
@@ -37,10 +38,12 @@ DEEPEST = 6  # nested lists; images of several channels need four
 SMALL = 64 * 1024  # bytes that are decoded at once; more would hold up other requests, and goes to a thread
 
 
-def takes(task: Task) -> Literal["numbers", "sentences", "sounds"]:
+def takes(task: Task) -> Literal["numbers", "sentences", "sounds", "columns"]:
     """What people send to a model with this task."""
     if isinstance(task.encoder, Vocabulary):
         return "sentences"
+    if isinstance(task.encoder, Columns):
+        return "columns"
     return "sounds" if isinstance(task.encoder, Spectrogram) else "numbers"
 
 
@@ -109,6 +112,8 @@ def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
         raise unusable(f'The body must be {{"inputs": [...]}} as JSON: {where} {first["msg"]}'[:200] + ".") from None
     if not isinstance(task.standardize, Standardize):
         return to_packed_rows(given, task.standardize, limits)
+    if isinstance(task.encoder, Columns):
+        return _from_columns(given, task.encoder, limits)
     if isinstance(given, dict):
         raise unusable("inputs must be an array of numbers: the model takes a single input.")
     if isinstance(task.encoder, Vocabulary) and all(isinstance(sentence, str) for sentence in given):
@@ -116,6 +121,24 @@ def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
             raise _too_large("The number of rows", len(given), limits.rows)
         return task.encoder(given)
     return to_rows(_array(given), task, limits)
+
+
+def _from_columns(given: list[Any] | dict[str, Any], columns: Columns, limits: Limits) -> Tensor:
+    """Rows of a table, each an object by column name or a list of values in the order of the fit; or one row."""
+    rows = [given] if isinstance(given, dict) or not isinstance(given[0], list | dict) else given
+    if len(rows) > limits.rows:
+        raise _too_large("The number of rows", len(rows), limits.rows)
+    cells = (
+        cell
+        for row in rows
+        for cell in (row.values() if isinstance(row, dict) else row if isinstance(row, list) else ())
+    )
+    if not all(cell is None or isinstance(cell, str | int | float) for cell in cells):
+        raise unusable("A row must have a number, text or null for each column.")
+    try:
+        return columns(rows)
+    except (BadData, OverflowError) as error:
+        raise unusable(_short(error)) from None
 
 
 def from_wave(body: bytes, task: Task) -> Tensor:

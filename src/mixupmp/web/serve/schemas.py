@@ -51,7 +51,8 @@ class Limits:
 class PredictRequest(BaseModel):
     """Rows to predict: finite numbers, nested as the model's inputs are, or one such row; or sentences.
 
-    A model of several inputs takes an object with the rows of each by name.
+    A model of several inputs takes an object with the rows of each by name. One of a table with categories or missing
+    values takes numbers, text and null, each row by column name or in the order of the fit.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -124,7 +125,7 @@ class Metadata(BaseModel):
     runtime: str
     classes: list[str]
     input_shape: list[int]
-    takes: Literal["numbers", "sentences", "sounds"] = "numbers"
+    takes: Literal["numbers", "sentences", "sounds", "columns"] = "numbers"
     input_fields: list[InputField] = Field(description="Of tokens and of several inputs; else empty.")
     members: int
     networks: Networks

@@ -131,8 +131,10 @@ for (const name of ["dragleave", "drop"]) get("drop").addEventListener(name, (ev
 get("drop").addEventListener("drop", (event) => take(event.dataTransfer.files[0]));
 get("row-inputs").addEventListener("submit", (event) => {
   event.preventDefault();
+  const cell = (text) => text === "" ? null : Number.isNaN(Number(text)) ? text : Number(text);
+  const cells = () => get("row").value.split(/[,;\t]/).map((text) => cell(text.trim()));
   const numbers = () => get("row").value.split(/[\s,;]+/).filter(Boolean).map(Number);
-  predict("predict", { body: JSON.stringify({ inputs: [sentences() ? get("row").value : numbers()] }), headers: { "Content-Type": "application/json" } });
+  predict("predict", { body: JSON.stringify({ inputs: [sentences() ? get("row").value : about.takes === "columns" ? cells() : numbers()] }), headers: { "Content-Type": "application/json" } });
 });
 get("token-form").addEventListener("submit", (event) => { event.preventDefault(); token = get("token").value; start(); });
 start();

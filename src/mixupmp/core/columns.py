@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mixupmp.core.errors import BadData
 
@@ -68,6 +70,40 @@ class Column:
                 "without any category there."
             )
         return [part.astype(np.float32) for part in found] + indicator
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows of a table that has categories or missing values, as rows of numbers."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, frame: Any) -> Columns:
+        """As the columns of a data frame of training rows are."""
+        return cls(describe_frame(frame))
+
+    def __call__(self, rows: Any) -> Tensor:
+        """(rows, columns of numbers) of a data frame, or of a list of rows: by column name, or in the order of the fit.
+
+        Columns that the fit had not are left alone; one that is not there is refused.
+        """
+        import pandas
+
+        names = [column.name for column in self.columns]
+        if not is_frame(rows):
+            if not all(
+                isinstance(row, Mapping) or (isinstance(row, list | tuple) and len(row) == len(names)) for row in rows
+            ):
+                raise BadData(f"rows must be {', '.join(names)}: by name, or {len(names)} values in this order.")
+            rows = pandas.DataFrame(
+                [row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows]
+            )
+        rows = rows.rename(columns=str)
+        absent = [name for name in names if name not in rows]
+        if absent:
+            raise BadData(f"the column {absent[0]!r} is not there; those of the fit are {', '.join(names)}.")
+        return torch.from_numpy(encode_columns(self.columns, frame_columns(rows[names]), len(rows)))
 
 
 def describe(name: str, values: Any, numeric: bool) -> Column:
@@ -146,13 +182,7 @@ def describe_frame(X: Any) -> tuple[Column, ...]:
         categorical = str(part.dtype) == "category"
         numeric = not categorical and (is_numeric_dtype(part.dtype) or is_bool_dtype(part.dtype))
         if not numeric and not categorical and part.dtype == object:
-            numeric = infer_dtype(part, skipna=True) in (
-                "integer",
-                "floating",
-                "mixed-integer-float",
-                "boolean",
-                "empty",
-            )
+            numeric = infer_dtype(part, skipna=True) in NUMBERS
         described.append(describe(str(name), values, numeric))
     return tuple(described)
 

@@ -1,0 +1,33 @@
+"""Tables with categories and missing values from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import mixupmp, refused
+
+from mixupmp import load
+from mixupmp.core.columns import Columns
+
+pandas = pytest.importorskip("pandas")
+
+
+def test_a_table_as_people_have_it_is_fitted_evaluated_and_predicted(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    color, size = generator.choice(["red", "blue"], 120), generator.normal(size=120)
+    frame = pandas.DataFrame({"color": color, "size": size, "sold": np.where(color == "red", "yes", "no")})
+    frame.loc[::9, "size"] = None
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    words = ("--data", "cars.csv", "--members", "2", "--epochs", "8", "--ratio", "1")
+    said = mixupmp("fit", *words, "--out", "run", "--json")
+    assert said.code == 0, said
+    assert isinstance(load(tmp_path / "run").task.encoder, Columns)
+    assert mixupmp("evaluate", "run", "--json").json["metrics"]["acc"] == 1
+    frame.iloc[:40, ::-1].to_csv(tmp_path / "others.csv", index=False)  # by name, in any order, the label beside them
+    assert mixupmp("evaluate", "run", "--data", "others.csv", "--json").code == 2  # its last column is no label
+    predicted = mixupmp("predict", "run", "--input", "others.csv", "--json").json["predictions"]
+    assert [row["predicted"] for row in predicted] == frame["sold"].head(40).tolist()
+    frame.drop(columns="color").to_csv(tmp_path / "short.csv", index=False)
+    refused(mixupmp("predict", "run", "--input", "short.csv"), "short.csv", "the column 'color' is not there")
