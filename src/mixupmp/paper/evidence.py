@@ -177,10 +177,11 @@ class RunEvidence:
         return found
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
+        dataset = part_of(dataset)
         if experiment.startswith("illustration"):
-            return self._region(experiment, "" if dataset == "clusters" else dataset, line, measure)
-        if measure.startswith("member") or measure == "margin gap":
-            return self._members(experiment, dataset, line, measure, level)
+            return self._region(experiment, dataset, line, measure)
+        if measure.startswith("member"):
+            return self._members(experiment, dataset, line, measure)
         for one in self.read(experiment, dataset, "evaluations.json") or ():
             if canonical_label(one["group"], one["label"]) == line:
                 runs = [
@@ -201,30 +202,27 @@ class RunEvidence:
                 )
         return None
 
-    def _members(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
-        """A measure of each member by itself, at the end or (level 0) when its rows were just learned."""
+    def _members(self, experiment: str, dataset: str, line: str, measure: str) -> Sample | None:
+        """A measure of each member by itself, at the end of training."""
         tracks = self.read(experiment, dataset, "members.json")
         if not tracks:
             return None
-
-        def values(label: str, name: str) -> list[float]:
-            stages = sorted({one["stage"] for one in tracks[label]})
-            chosen = stages[0 if level == 0 else -1]
-            found = [one for one in tracks[label] if one["stage"] == chosen]
-            # Runs of version 0.1 have them without the prefix.
-            return [value for one in found for value in one.get(name, one.get(name.removeprefix("member_")))]
-
-        if measure != "margin gap":
-            return Sample.of(dict(enumerate(values(line, measure))))
-        de, bb = (values(f"{which} from {line}", "margins") for which in ("DE", "BB"))
-        gaps = [abs(a - b) / max(abs(a), 1e-12) for a, b in zip(de, bb, strict=False)]
-        return Sample.of(dict(enumerate(gaps)))
+        last = max(one["stage"] for one in tracks[line])
+        found = [one for one in tracks[line] if one["stage"] == last]
+        # Runs of version 0.1 have them without the prefix.
+        values = [value for one in found for value in one.get(measure, one.get(measure.removeprefix("member_")))]
+        return Sample.of(dict(enumerate(values)))
 
 
 def _below(repeats: Sequence[dict[str, Any]]) -> bool:
     """Whether a line's mean training accuracy is outside the paper's regime."""
     reached = [one["training_accuracy"] for one in repeats if one.get("training_accuracy") is not None]
     return bool(reached) and fsum(reached) / len(reached) < INTERPOLATES
+
+
+def part_of(dataset: str) -> str:
+    """The folder of a dataset among the results of an experiment: none where the experiment has but one."""
+    return "" if dataset in ("clusters", "known margins") else dataset
 
 
 def canonical_label(group: str, label: str) -> str:

@@ -15,7 +15,7 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Claim, Verdict, all_claims, judge
-from mixupmp.paper.evidence import LEVEL, PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence
+from mixupmp.paper.evidence import LEVEL, PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence, part_of
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance, concordance
 from mixupmp.paper.table import markdown_table
 from mixupmp.train.plans import plan_for
@@ -236,9 +236,9 @@ def _by_dataset(judged: Judged, scale: str) -> str:
     """'[fmnist](...) 7/8 (1 against)', for each dataset that was run."""
     cells = []
     for name, one in judged.here.datasets.items():
-        part = "" if name == "clusters" else f"/{name}"
+        folder = "/".join(filter(None, (judged.claim.experiment, scale, part_of(name))))
         against = f" ({one.failing} against)" if one.failing else ""
-        cells.append(f"[{name}]({judged.claim.experiment}/{scale}{part}/run.json) {one.holding}/{one.cases}{against}")
+        cells.append(f"[{name}]({folder}/run.json) {one.holding}/{one.cases}{against}")
     return ", ".join(cells) or "-"
 
 

@@ -17,6 +17,7 @@ from mixupmp.metrics.comparison import Summary, best
 DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
     "human_cross_entropy": Metric("human_cross_entropy", "Human CE", "cross-entropy of human labels", False),
+    "ece_by_corruption": Metric("ece_by_corruption", "ECE by corruption", "mean of each one's ECE", False, 100, 2),
     "entropy_rank": Metric("entropy_rank", "Entropy rank corr.", "rank correlation with human entropy", True),
 }
 

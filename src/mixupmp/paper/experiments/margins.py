@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -151,6 +151,7 @@ def run(study: Study) -> None:
     lines = [_line(network, tracks, records[-1]) for network in NETWORKS]
     head = ("network", "largest margin", "DE", "BB", "BB / DE, paired")
     study.write("table.md", f"# {TITLE}\n\n{steps:,} steps, {repeats} starts.\n\n" + markdown_table(head, lines))
+    study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS if not n.relu for k in kinds])
     _draw(study, tracks, records)
     differences = ["The paper measures no problem with a known margin: this is an illustration of its proposition."]
     study.record(differences, [0], started, steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
@@ -160,6 +161,15 @@ def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, T
     de, bb = (tracks[network.name, kind][step] for kind in ("DE", "BB"))
     known = "not known" if network.largest_margin is None else f"{network.largest_margin:.4f}"
     return network.name, known, _mean(de), _mean(bb), _mean(bb / de)
+
+
+def _shares(
+    network: HomogeneousNetwork, kind: str, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int
+) -> dict[str, Any]:
+    """The margins of all starts as shares of the largest one, for the ledger."""
+    shares = (tracks[network.name, kind][step] / (network.largest_margin or 1.0)).tolist()
+    repeats = [{"seed": number, "margin share": share} for number, share in enumerate(shares)]
+    return {"group": network.name, "label": f"{kind}, {network.name}", "repeats": repeats}
 
 
 def _mean(values: Tensor) -> str:

@@ -17,7 +17,7 @@ from mixupmp.paper.report import Evaluated, report_lines, summaries_of
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
-from mixupmp.paper.table import shown_metric
+from mixupmp.paper.table import markdown_table, shown_metric
 from mixupmp.plots.style import styled
 
 TITLE = "distribution shift: curves over the intensity of corruptions, and the full table"
@@ -51,13 +51,24 @@ def run(study: Study, dataset: str) -> None:
         setting,
         lines(setting, study.scale),
         f"Under distribution shift, {setting.name}-C",
-        MEASURES,
+        (*MEASURES, "ece_by_corruption"),
         evaluator=lambda seed: shifted,
         paper=("shift", f"{setting.name}-C"),
-        caption="The corruptions of one intensity are one test set; mean over intensities 1 to 5.",
+        caption="The corruptions of one intensity are one test set; mean over intensities 1 to 5. ECE by corruption: "
+        "of each corruption at each intensity by itself, then the mean.",
         differences=[f"{len(test.test)} test rows under {len(shifted.names)} corruptions"],
     )
+    study.write("corruptions.md", by_corruption(evaluated, shifted.names))
     draw(study, evaluated, setting.name)
+
+
+def by_corruption(evaluated: Evaluated, names: tuple[str, ...]) -> str:
+    """ECE in percent of each line under each corruption, mean over intensities and runs."""
+    rows = []
+    for line, found in evaluated:
+        means = [sum(one["corruptions"][name] for one in found) / len(found) for name in names]
+        rows.append([line.label, *(f"{100 * mean:.2f}" for mean in means)])
+    return f"## ECE (%) by corruption\n\n{markdown_table(['', *names], rows)}\n"
 
 
 @dataclass(frozen=True, eq=False)
