@@ -12,9 +12,9 @@ from benchmarks.timing import Row, interleaved, on_threads
 from benchmarks.training import images
 from benchmarks.usual import PlainCNN, per_image_augmented, with_blends
 from mixupmp import Categorical, Standardize, Task
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.kernels import cifar_kernel
 from mixupmp.core.methods import mixup_mp
-from mixupmp.core.posterior import EnsemblePosterior
 from mixupmp.core.predictive import TrainingData, simulate
 from mixupmp.metrics import Scores
 from mixupmp.networks import named

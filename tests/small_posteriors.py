@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mixupmp.core.dropout_posterior import DropoutPosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import EnsemblePosterior, Task
+from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize
 from mixupmp.networks import MLP
 

@@ -37,7 +37,8 @@ from mixupmp import (
 )
 from mixupmp.core.base_measures import BaseMeasure
 from mixupmp.core.likelihoods import Gaussian
-from mixupmp.core.rows import Dataset, Standardize, split
+from mixupmp.core.rows import Dataset, Standardize
+from mixupmp.core.split import split
 from mixupmp.data.arrays import as_inputs, dataset_of
 from mixupmp.data.text_files import clinc150_parts
 from mixupmp.decide.calibrate import fit_temperature

@@ -14,7 +14,7 @@ import torch
 
 from mixupmp import Dataset, Posterior, Recipe, Rows, data, fit, load, mixup_mp, plan_for, single_network
 from mixupmp.core.methods import Method, deep_ensemble
-from mixupmp.networks.network import Network
+from mixupmp.networks.catalog import Network
 
 ROWS, VALIDATION, DEVELOPMENT = 5000, 2000, 5000
 METHODS: dict[str, Method] = {

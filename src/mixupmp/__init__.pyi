@@ -70,11 +70,11 @@ from .core.recipe import Recipe as Recipe
 from .core.rows import Dataset as Dataset
 from .core.rows import Rows as Rows
 from .core.rows import Standardize as Standardize
-from .core.rows import split as split
 from .core.samplers import DropoutMasks as DropoutMasks
 from .core.samplers import Ensemble as Ensemble
 from .core.samplers import Laplace as Laplace
 from .core.shared import SharedEnsemble as SharedEnsemble
+from .core.split import split as split
 from .core.streams import DatasetRows as DatasetRows
 from .core.streams import IterableRows as IterableRows
 from .core.version import __version__ as __version__

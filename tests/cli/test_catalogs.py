@@ -10,7 +10,8 @@ from pathlib import Path
 FILE = """
 import torch
 from torch import nn
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.split import split
 
 class Linear(nn.Module):
     def __init__(self, features, outputs, dropout=0.0):

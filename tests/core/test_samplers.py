@@ -9,10 +9,11 @@ from torch import nn
 from torch.func import functional_call
 
 from mixupmp.core.dropout_posterior import DropoutPosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.posterior import EnsemblePosterior, Task
+from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Dataset
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace

@@ -17,9 +17,10 @@ from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp import Categorical, Plan, Recipe, Standardize, Task, bayesian_bootstrap, deep_ensemble, fit, mixup_mp
 from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.fields import parted
 from mixupmp.core.recipe import some_rows
-from mixupmp.core.rows import split
-from mixupmp.core.streams import DatasetRows, IterableRows, parted, stream_of
+from mixupmp.core.split import split
+from mixupmp.core.streams import DatasetRows, IterableRows, stream_of
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.plans import make_plan
 

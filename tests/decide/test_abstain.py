@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.core.spec import decode, encode
 from mixupmp.decide.abstain import ABSTAIN, Abstention, fit_abstention, rejection
 from mixupmp.metrics import GuaranteeWarning
 
@@ -159,13 +160,13 @@ def test_rows_at_the_threshold_are_answered_in_single_precision_too() -> None:
 def test_saved_and_read_back_it_is_the_same() -> None:
     p, y = two_classes(2000, MISTAKES["calibrated"], torch.Generator().manual_seed(6))
     rule = fit_abstention(p, y, risk=0.1)
-    assert Abstention.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+    assert decode(json.loads(json.dumps(encode(rule))), Abstention) == rule
     silent = Abstention(None, 0.1, 0.9, 0.0, None, "why")
-    assert Abstention.from_dict(json.loads(json.dumps(silent.to_dict()))) == silent
-    with pytest.raises(BadData, match="not an abstention rule"):
-        Abstention.from_dict({"threshold": 0.5})
-    with pytest.raises(BadData, match="confidence or None"):
-        Abstention.from_dict({**rule.to_dict(), "threshold": math.nan})
+    assert decode(json.loads(json.dumps(encode(silent))), Abstention) == silent
+    with pytest.raises(InvalidArgument, match="risk"):
+        decode({"threshold": 0.5}, Abstention)
+    with pytest.raises(InvalidArgument, match="confidence or None"):
+        decode({**encode(rule), "threshold": math.nan}, Abstention)
 
 
 def test_bad_input_is_named() -> None:

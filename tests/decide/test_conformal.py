@@ -13,6 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.core.spec import decode, encode
 from mixupmp.decide.conformal import KINDS, Conformal, fit_conformal
 from mixupmp.metrics import GuaranteeWarning
 
@@ -147,7 +148,7 @@ def test_too_few_rows_give_everything_and_say_so() -> None:
 def test_saved_and_read_back_it_is_the_same(kind: str) -> None:
     p, y = synthetic(200, 4)
     fitted = fit_conformal(kind, p, y, seed=11)
-    again = Conformal.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    again = decode(json.loads(json.dumps(encode(fitted))), Conformal)
     assert again == fitted
     assert torch.equal(again.predict_set(p), fitted.predict_set(p))
 
@@ -176,12 +177,12 @@ def test_bad_input_is_named() -> None:
         fit_conformal("lac", p[:0], y[:0])
     with pytest.raises(InvalidArgument, match="penalty"):
         fit_conformal("raps", p, y, penalty=-1.0)
-    state = fitted.to_dict()
-    with pytest.raises(BadData, match="not a conformal"):
-        Conformal.from_dict({"kind": "lac"})
-    with pytest.raises(BadData, match="rising"):
-        Conformal.from_dict({**state, "scores": [0.5, 0.1]})
-    with pytest.raises(BadData, match="rising"):
-        Conformal.from_dict({**state, "scores": [0.1, float("nan")]})
+    state = encode(fitted)
+    with pytest.raises(InvalidArgument, match="classes"):
+        decode({"kind": "lac"}, Conformal)
+    with pytest.raises(InvalidArgument, match="rising"):
+        decode({**state, "scores": [0.5, 0.1]}, Conformal)
+    with pytest.raises(InvalidArgument, match="rising"):
+        decode({**state, "scores": [0.1, float("nan")]}, Conformal)
     with pytest.raises(UnknownName, match="margin"):
-        Conformal.from_dict({**state, "kind": "margin"})
+        decode({**state, "kind": "margin"}, Conformal)

@@ -12,9 +12,10 @@ from safetensors.torch import save
 from scipy import stats
 from torch import Tensor, nn
 
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import EnsemblePosterior, Task
+from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.shared import SharedNetwork, SharedPosterior
 from mixupmp.decide.detect import SCORES, Detector, fit_detector, read_detector, refitted_detector, row_scores

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.core.spec import decode, encode
 from mixupmp.decide.conformal import KINDS, fit_conformal
 from mixupmp.decide.mondrian import Mondrian, fit_mondrian
 from mixupmp.metrics import GuaranteeWarning
@@ -95,7 +96,7 @@ def test_saved_and_read_back_it_is_the_same(kind: str) -> None:
     p, y, g = unequal(200, 4)
     for groups in (None, ["left" if one else "right" for one in g]):
         fitted = fit_mondrian(kind, p, y, groups, seed=3)
-        again = Mondrian.from_dict(json.loads(json.dumps(fitted.to_dict())))
+        again = decode(json.loads(json.dumps(encode(fitted))), Mondrian)
         assert again == fitted
         assert torch.equal(again.predict_set(p, 0.7, groups=groups), fitted.predict_set(p, 0.7, groups=groups))
 
@@ -113,7 +114,8 @@ def test_bad_input_is_named() -> None:
         fit_mondrian("lac", p, y, [1, 2])
     with pytest.raises(InvalidArgument, match="3 names"):
         fit_mondrian("lac", p, y, classes=("a",))
-    state = fit_mondrian("lac", p, y).to_dict()
-    for bad in ({}, {**state, "by": "row"}, {**state, "parts": state["parts"][:2]}, {**state, "parts": []}):
-        with pytest.raises(BadData, match="Mondrian"):
-            Mondrian.from_dict(bad)
+    state = encode(fit_mondrian("lac", p, y))
+    fewer = dict(list(state["parts"].items())[:2])
+    for bad in ({}, {**state, "by": "row"}, {**state, "parts": fewer}, {**state, "parts": {}}):
+        with pytest.raises(InvalidArgument, match=r"by|Mondrian"):
+            decode(bad, Mondrian)

@@ -28,10 +28,10 @@ from mixupmp import (
 )
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import split
+from mixupmp.core.split import split
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.default import choose
-from mixupmp.decide.evaluator import CandidateResult, Evaluator
+from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.held_out import class_losses, disjoint_parts, folds
 from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
 from mixupmp.decide.select import select
@@ -122,9 +122,9 @@ def test_folds_cover_every_row_once_with_every_class(plan: Plan) -> None:
     assert select(plan, Search(ratios=(), alphas=(1.0,), validation=3), engine="inline").rows == len(plan.train)
 
 
-def results(plan: Plan, *pairs: tuple[float, float], noise: float) -> tuple[list[CandidateResult], Evaluator]:
+def results(plan: Plan, *pairs: tuple[float, float], noise: float) -> tuple[list[CandidateResult], HeldOutEvaluator]:
     """Results with these (ratio, score) on 400 rows, whose losses have this much noise."""
-    evaluator = Evaluator(plan, Search(), "inline")
+    evaluator = HeldOutEvaluator(plan, Search(), "inline")
     evaluator.weights = torch.ones(400).double()
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -285,7 +285,7 @@ def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
 ) -> None:
     """Candidates with r = 0 predict the right class with a lower logit, by `gap`; the rest is noise."""
 
-    def outputs(self: Evaluator, candidate: Candidate, fold: int, new: list[int]) -> dict[int, torch.Tensor]:
+    def outputs(self: HeldOutEvaluator, candidate: Candidate, fold: int, new: list[int]) -> dict[int, torch.Tensor]:
         labels = self.held[fold].labels
         noise = torch.randn(
             len(new), len(labels), 3, generator=torch.Generator().manual_seed(int(candidate.ratio == 0))
@@ -293,7 +293,7 @@ def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
         right = torch.nn.functional.one_hot(labels, 3)
         return {self.epochs[0]: noise - (gap * right if candidate.ratio == 0 else 0)}
 
-    monkeypatch.setattr(Evaluator, "outputs", outputs)
+    monkeypatch.setattr(HeldOutEvaluator, "outputs", outputs)
     found = select(plan, Search(ratios=(0.5, 1.0), alphas=(1.0,), calibrate=False), engine="inline")
     assert found.results[0].candidate.ratio == 0
     assert found.results[0].members == members
@@ -301,7 +301,7 @@ def test_the_deep_ensemble_stays_unless_it_is_clearly_worse(
 
 
 def test_candidates_are_compared_by_the_temperature_that_will_be_applied(plan: Plan) -> None:
-    evaluator = Evaluator(plan, Search(), "inline")
+    evaluator = HeldOutEvaluator(plan, Search(), "inline")
     generator = torch.Generator().manual_seed(5)
     logits = 2 * torch.randn(1, 60, 3, generator=generator)
     averaged = logits.double().softmax(-1)[0]
@@ -337,7 +337,7 @@ def test_threads_do_not_change_a_search(shared: Plan, monkeypatch: pytest.Monkey
 
 def test_a_shorter_training_wins_within_its_standard_errors_and_a_longer_one_is_not_begun(shared: Plan) -> None:
     search = Search(pairs=((0.0, None),), epochs=(1, 2, 4, 8, 16), patience=2, length_errors=1.0)
-    trial = Trial(Candidate(0.0), Evaluator(shared, search, "inline"))
+    trial = Trial(Candidate(0.0), HeldOutEvaluator(shared, search, "inline"))
     rows = trial.evaluator.rows
     noise = torch.randn(rows, generator=torch.Generator().manual_seed(0)).double()
     noise -= noise.mean()

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from mixupmp import Gaussian, Recipe, Rows, data, mixup_mp, plan_for
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.export.distill import _loss, as_posterior, compare, distill
 from mixupmp.metrics import mutual_information
 from mixupmp.networks import MLP

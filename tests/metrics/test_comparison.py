@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from mixupmp.metrics.comparison import Line, MetricTable, Summary, format_summary, single
+from mixupmp.metrics.comparison import MetricRow, MetricTable, Summary, format_summary, single
 
 
-def line(label: str, acc: float, nll: float, error: float | None = None, group: str = "") -> Line:
-    return Line(label, {"acc": Summary(acc, error, 3), "nll": Summary(nll, error, 3)}, group)
+def line(label: str, acc: float, nll: float, error: float | None = None, group: str = "") -> MetricRow:
+    return MetricRow(label, {"acc": Summary(acc, error, 3), "nll": Summary(nll, error, 3)}, group)
 
 
 def bold(table: MetricTable, metric: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_groups_compete_within_themselves() -> None:
 
 
 def test_what_has_no_direction_is_never_bold() -> None:
-    lines = tuple(Line(name, {"entropy": Summary(value, None, 1)}) for name, value in (("a", 1.0), ("b", 2.0)))
+    lines = tuple(MetricRow(name, {"entropy": Summary(value, None, 1)}) for name, value in (("a", 1.0), ("b", 2.0)))
     assert bold(MetricTable(lines, ("entropy",)), "entropy") == []
 
 
@@ -65,5 +65,5 @@ def test_both_renderings_hold_the_same_cells() -> None:
 
 
 def test_measures_that_are_missing_leave_a_gap() -> None:
-    table = MetricTable((Line("a", single({"acc": 0.5, "mutual_information": None})),), ("acc", "nll"))
+    table = MetricTable((MetricRow("a", single({"acc": 0.5, "mutual_information": None})),), ("acc", "nll"))
     assert table.markdown().splitlines()[-1] == "| a | 50.00 |  |"

@@ -10,14 +10,14 @@ import torch
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.metrics import Scores
-from mixupmp.plots import Panel, color_of, reliability_figure, write
+from mixupmp.plots import ReliabilityPanel, color_of, reliability_figure, write
 from mixupmp.plots.style import ACCENT, METHOD_COLORS, OTHER_COLOR, WARNING
 
 
-def panel(method: str = "DE", rows: str = "clean", confidence: float = 0.8, right: int = 5) -> Panel:
+def panel(method: str = "DE", rows: str = "clean", confidence: float = 0.8, right: int = 5) -> ReliabilityPanel:
     probabilities = torch.tensor([[confidence, 1 - confidence]]).repeat(10, 1)
     labels = torch.tensor([0] * right + [1] * (10 - right))
-    return Panel(method, rows, Scores(2).update(probabilities, labels).result())
+    return ReliabilityPanel(method, rows, Scores(2).update(probabilities, labels).result())
 
 
 def test_a_dot_stands_at_its_confidence_and_accuracy_with_a_stem_to_the_diagonal() -> None:

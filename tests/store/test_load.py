@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp import Gaussian, Method, Recipe, deep_ensemble, laplace, load, mc_dropout, mixup_mp, plan_for, save
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate
 from mixupmp.networks import CNN, Network

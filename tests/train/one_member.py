@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.recipe import Recipe
 from mixupmp.train.member import MemberFit
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from lookalikes import Doubling, Tempered, hooked
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.networks import CNN, MLP
 from small_posteriors import TASK, dropped, ensemble, inputs_of, seeded

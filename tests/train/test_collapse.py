@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp import Posterior, Recipe, deep_ensemble, load, plan_for
+from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.plan import Plan, initial_weights
-from mixupmp.core.posterior import MemberSummary, left_out
 from mixupmp.train.run import Engine, RunFolder, fit
 from small_data import small_table
 

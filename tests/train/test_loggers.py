@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mixupmp import Dataset, Recipe, mixup_mp, plan_for
-from mixupmp.core.posterior import MemberSummary
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.estimators import MixupMPClassifier
 from mixupmp.networks import MLP, Network
 from mixupmp.train.loggers import TensorBoardLogger, disagreement, log_posterior, logging_to

@@ -27,9 +27,10 @@ from mixupmp.core.errors import (
     MixupMPError,
     UnknownName,
 )
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method, ca_mixup_mc, deep_ensemble, dp_mp_perturbed, mc_dropout, mixup_mp
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import MemberSummary, Posterior
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.samplers import Ensemble

@@ -23,9 +23,9 @@ from mixupmp.cli.output import results, show
 from mixupmp.core.errors import check
 from mixupmp.data.corruptions import SEVERITIES
 from mixupmp.estimators.mixup_mp import MixupMPClassifier
-from mixupmp.metrics import Line, MetricTable, metric_named
+from mixupmp.metrics import MetricRow, MetricTable, metric_named
 from mixupmp.metrics.catalog import CALIBRATED
-from mixupmp.plots import Panel, reliability_figure, write
+from mixupmp.plots import ReliabilityPanel, reliability_figure, write
 from mixupmp.store.folder import check_writable
 from mixupmp.web.report import report_fits
 
@@ -89,7 +89,7 @@ def _introduction(demo: Demo) -> list[str]:
 def _table(outcome: Outcome) -> MetricTable:
     titles = {CLEAN: "clean"} | {family: f"{family} ({len(names)})" for family, names in FAMILIES.items()}
     lines = tuple(
-        Line(name, outcome.summaries(name, rows), title) for rows, title in titles.items() for name in CLASSIFIERS
+        MetricRow(name, outcome.summaries(name, rows), title) for rows, title in titles.items() for name in CLASSIFIERS
     )
     title = (
         "Mean ± standard error over seeds; bold: the best, and what is within 2 standard errors of it; "
@@ -140,7 +140,7 @@ def _figure(outcome: Outcome) -> Any:
     titles = {"NN": "NN: one network", "DE": "DE: a deep ensemble", "MixupMP": "MixupMP"}
     sets = {"clean test images": [CLEAN], "corrupted test images\n(18 corruptions)": list(FAMILIES)}
     panels = [
-        Panel(title, name, outcome.pooled(method, members))
+        ReliabilityPanel(title, name, outcome.pooled(method, members))
         for name, members in sets.items()
         for method, title in titles.items()
     ]

@@ -17,14 +17,14 @@ from mixupmp.core.errors import check
 from mixupmp.core.rows import Rows
 from mixupmp.data.corruptions import corrupt
 from mixupmp.decide.calibrators import pool
-from mixupmp.estimators.classifier import PosteriorClassifier
+from mixupmp.estimators.base_classifier import BaseClassifier
 from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.comparison import Summary, difference, summarize
 from mixupmp.train.settings import fewer_rows
 
-Classifiers = Mapping[str, Callable[..., PosteriorClassifier]]
+Classifiers = Mapping[str, Callable[..., BaseClassifier]]
 CLASSIFIERS: Classifiers = {
     "NN": partial(DeepEnsembleClassifier, members=1),
     "DE": DeepEnsembleClassifier,
@@ -58,11 +58,11 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SeedOutcome:
     """One seed: the classifiers, and their scores on test rows, by classifier and set of rows."""
 
     seed: int
-    classifiers: Mapping[str, PosteriorClassifier]
+    classifiers: Mapping[str, BaseClassifier]
     raw: Mapping[tuple[str, str], Scores]
     calibrated: Mapping[tuple[str, str], Scores]
 
@@ -72,7 +72,7 @@ class Outcome:
     """Everything that was measured."""
 
     demo: Demo
-    trials: tuple[Trial, ...]
+    trials: tuple[SeedOutcome, ...]
 
     def summaries(self, name: str, rows: str) -> dict[str, Summary]:
         """Means and standard errors over seeds; those after calibration end in `CALIBRATED`."""
@@ -87,7 +87,7 @@ class Outcome:
         return difference(self.summaries(ours, rows)[metric], self.summaries(rival, rows)[metric])
 
 
-def _both(trial: Trial, key: tuple[str, str]) -> dict[str, float]:
+def _both(trial: SeedOutcome, key: tuple[str, str]) -> dict[str, float]:
     raw, calibrated = trial.raw[key].result().values, trial.calibrated[key].result().values
     return {**raw, **{f"{name}{CALIBRATED}": value for name, value in calibrated.items()}}
 
@@ -120,11 +120,11 @@ def corrupted_sets(test: Rows, severity: int) -> dict[str, Rows]:
     return sets
 
 
-def _measured(seed: int, classifiers: dict[str, PosteriorClassifier], sets: dict[str, Rows]) -> Trial:
+def _measured(seed: int, classifiers: dict[str, BaseClassifier], sets: dict[str, Rows]) -> SeedOutcome:
     raw, calibrated = {}, {}
     for name, classifier in classifiers.items():
         for key, rows in sets.items():
             members = classifier.posterior_.member_probabilities(rows.inputs)
             both = members, pool(members, classifier.calibrator_)
             raw[name, key], calibrated[name, key] = (Scores(p.shape[-1]).update(p, rows.labels) for p in both)
-    return Trial(seed, classifiers, raw, calibrated)
+    return SeedOutcome(seed, classifiers, raw, calibrated)

@@ -75,7 +75,7 @@ def command(
         own = test_inputs(run, None, data_root, task)
         familiar = detector.detect(posterior, own, found.score, false_alarm).scores
         apart = detection(torch.from_numpy(familiar), torch.from_numpy(found.scores))
-    result: dict[str, Any] = {
+    result: dict[str, object] = {
         "run": str(run),
         "rows": len(inputs),
         "score": found.score,
@@ -127,7 +127,7 @@ def _lines(
 ) -> list[Any]:
     rows, flagged = len(found.flagged), int(found.flagged.sum())
     head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}: it "
-    lines: list[Any] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
+    lines: list[object] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
     if apart is not None:
         told = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
         lines.append(Text(f"Against the run's own test rows: {told}"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import Results, data_of_run, labels_for, rows_of, score
+from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
@@ -65,7 +64,8 @@ def command(
         f"{posterior.members} members on {results.raw.rows} rows ({on})",
         "run",
     )
-    show(as_json, _document(run, on, results), [table.rich()])
+    found = {"run": str(run), "on": on, **results.to_dict(), "reliability": results.raw.reliability_table()}
+    show(as_json, found, [table.rich()])
 
 
 def _columns(metrics: str | None) -> tuple[str, ...]:
@@ -84,14 +84,3 @@ def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int,
     if split is not Split.test:
         raise InvalidArgument("--split", str(split), "test with --corruption")
     return corrupted(dataset, corruption, severity, root)
-
-
-def _document(run: Path, on: str, results: Results) -> dict[str, Any]:
-    return {
-        "run": str(run),
-        "on": on,
-        "metrics": results.raw.to_dict(),
-        "reliability": results.raw.reliability_table(),
-        "temperature": results.temperature,
-        "calibrated_metrics": results.calibrated.to_dict(),
-    }

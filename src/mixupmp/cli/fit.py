@@ -17,7 +17,8 @@ from mixupmp.cli.scoring import Results, add_reference, evaluated
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
-from mixupmp.decide.calibrators import calibrator_from_dict
+from mixupmp.core.spec import encode
+from mixupmp.decide.calibrators import read_calibrator
 from mixupmp.decide.default import Choice, calibrated, choose
 from mixupmp.metrics import MetricTable, standard_metrics
 from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
@@ -78,7 +79,7 @@ def command(
     plan = plan_from(settings, dataset)
     chosen = choice_for(settings, plan)
     plan, calibrator = chosen.plan, chosen.calibrator
-    settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
+    settings = replace(settings, calibrator=encode(calibrator))
     scores = None if chosen.detector is None else save(chosen.detector.tensors())
     run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan(), scores)
     posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
@@ -116,7 +117,7 @@ def _fitted(
 
 
 def _spec_of(run: Path) -> dict[str, Any]:
-    spec: dict[str, Any] = RunFolder(run).config()["spec"]
+    spec: dict[str, object] = RunFolder(run).config()["spec"]
     if "data" not in spec:
         raise BadRun(f"{run} was not started by this command: resume it in Python, fit(plan, run=..., resume=True).")
     return spec
@@ -125,8 +126,7 @@ def _spec_of(run: Path) -> dict[str, Any]:
 def choice_for(settings: Settings, plan: Plan) -> Choice:
     """What the settings leave open, chosen as the estimators do; a run that is resumed has nothing open."""
     if "method.type" in settings.given:
-        known = settings.calibrator
-        return Choice(plan, None, None if known is None else calibrator_from_dict(known))
+        return Choice(plan, None, read_calibrator(settings.calibrator))
     engine: Engine = "auto" if settings.engine == "ray" else settings.engine
     if plan.method.name not in ("mixup-mp", "shared-mixup-mp", "martingale-posterior"):
         return calibrated(plan, engine) if settings.calibrate else Choice(plan)
@@ -165,9 +165,7 @@ def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results)
         "wanted": posterior.wanted,
         "notes": list(posterior.notes),
         "training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
-        "metrics": results.raw.to_dict(),
-        "temperature": results.temperature,
-        "calibrated_metrics": results.calibrated.to_dict(),
+        **results.to_dict(),
     }
 
 

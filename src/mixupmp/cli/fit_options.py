@@ -17,7 +17,7 @@ from mixupmp.networks import NETWORKS
 
 
 @dataclass(frozen=True)
-class Setting:
+class Place:
     """The place of an option's value in the settings: "recipe.epochs"."""
 
     place: str
@@ -36,61 +36,41 @@ _EPOCHS = "chosen for tables, else as the data need"
 _CALIBRATE = "Fit a temperature to the averaged probabilities on held-out rows."
 _NETWORK = f"One of {', '.join(NETWORKS)}."
 
-Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Setting("data.name")]
-DataRoot = Annotated[options.DataRoot, Setting("data.root")]
+Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Place("data.name")]
+DataRoot = Annotated[options.DataRoot, Place("data.root")]
 Download = Annotated[
-    bool | None, option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download"), Setting("data.download")
+    bool | None, option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download"), Place("data.download")
 ]
 Text = Annotated[
-    str | None, option(WHAT, "The column of sentences in a file of text.", metavar="COLUMN"), Setting("data.text")
+    str | None, option(WHAT, "The column of sentences in a file of text.", metavar="COLUMN"), Place("data.text")
 ]
 Label = Annotated[
-    str | None, option(WHAT, "The label's column.", "the last", "--label", metavar="COLUMN"), Setting("data.label")
+    str | None, option(WHAT, "The label's column.", "the last", "--label", metavar="COLUMN"), Place("data.label")
 ]
-RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Setting("data.rows")]
-NetworkName = Annotated[
-    str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Setting("network.name")
-]
-MethodName = Annotated[
-    str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Setting("method.name")
-]
+RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Place("data.rows")]
+NetworkName = Annotated[str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Place("network.name")]
+MethodName = Annotated[str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Place("method.name")]
 Base = Annotated[
     str | None,
     option(WHAT, f"What new rows look like, with --method martingale-posterior: {', '.join(BASE_MEASURES)}.", "mixup"),
-    Setting("method.base"),
+    Place("method.base"),
 ]
-Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Setting("method.ratio")]
-Alpha = Annotated[float | None, option(WHAT, _ALPHA, "chosen"), Setting("method.alpha")]
-Members = Annotated[
-    int | None,
-    option(WHAT, "B: how many posterior samples.", "4; 16 that share weights for tables; 20 from one network"),
-    Setting("method.members"),
-]
+Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Place("method.ratio")]
+Alpha = Annotated[float | None, option(WHAT, _ALPHA, "chosen"), Place("method.alpha")]
+Members = Annotated[int | None, option(WHAT, "B: how many posterior samples.", _MEMBERS), Place("method.members")]
 
-Epochs = Annotated[
-    int | None,
-    option(HOW, "Passes over the training rows.", "chosen for tables, else as the data need"),
-    Setting("recipe.epochs"),
-]
+Epochs = Annotated[int | None, option(HOW, "Passes over the training rows.", _EPOCHS), Place("recipe.epochs")]
 BatchSize = Annotated[
-    int | None, option(HOW, "Rows seen in a step, and as many Mixup rows.", "128"), Setting("recipe.batch_size")
+    int | None, option(HOW, "Rows seen in a step, and as many Mixup rows.", "128"), Place("recipe.batch_size")
 ]
 LearningRate = Annotated[
-    float | None, option(HOW, _RATE, "0.005 for images, 0.002 for tables"), Setting("recipe.learning_rate")
+    float | None, option(HOW, _RATE, "0.005 for images, 0.002 for tables"), Place("recipe.learning_rate")
 ]
-Calibrate = Annotated[
-    bool | None,
-    option(
-        HOW, "Fit a temperature to the averaged probabilities on held-out rows.", "yes", "--calibrate/--no-calibrate"
-    ),
-    Setting("calibrate"),
-]
-Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "0"), Setting("seed")]
-EngineName = Annotated[
-    str | None, option(HOW, "auto, inline, vectorized, processes or ray.", "auto"), Setting("engine")
-]
+Calibrate = Annotated[bool | None, option(HOW, _CALIBRATE, "yes", "--calibrate/--no-calibrate"), Place("calibrate")]
+Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "0"), Place("seed")]
+EngineName = Annotated[str | None, option(HOW, "auto, inline, vectorized, processes or ray.", "auto"), Place("engine")]
 Device = Annotated[
-    str | None, option(HOW, "cpu, cuda, cuda:1 and so on; auto is a GPU if there is one.", "cpu"), Setting("device")
+    str | None, option(HOW, "cpu, cuda, cuda:1 and so on; auto is a GPU if there is one.", "cpu"), Place("device")
 ]
 Address = Annotated[str | None, option(HOW, "Of a Ray cluster, with --engine ray.")]
 Config = Annotated[Path | None, option(HOW, _CONFIG, metavar="FILE.toml")]
@@ -108,9 +88,9 @@ TensorBoard = Annotated[
 
 def settings_given(command: Callable[..., None], context: typer.Context) -> dict[str, Any]:
     """The settings that were given as options of this command, as a document."""
-    document: dict[str, Any] = {}
+    document: dict[str, object] = {}
     for name, hint in get_type_hints(command, include_extras=True).items():
-        places = [part.place for part in getattr(hint, "__metadata__", ()) if isinstance(part, Setting)]
+        places = [part.place for part in getattr(hint, "__metadata__", ()) if isinstance(part, Place)]
         value = context.params.get(name)
         if places and value is not None:
             _put(document, places[0], value)

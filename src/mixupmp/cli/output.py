@@ -22,7 +22,7 @@ def results() -> Console:
     return Console(width=width, highlight=False, soft_wrap=False)
 
 
-def show(as_json: bool, result: dict[str, Any], lines: Sequence[RenderableType]) -> None:
+def show(as_json: bool, result: dict[str, object], lines: Sequence[RenderableType]) -> None:
     """Print a result: itself as one JSON document, or these lines."""
     if as_json:
         from mixupmp.core.spec import encode  # torch comes with it, which takes a second
@@ -45,7 +45,7 @@ def print_error(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def with_progress(blocks: Iterable[Any], total: int, label: str) -> Iterator[Any]:
+def with_progress(blocks: Iterable[object], total: int, label: str) -> Iterator[Any]:
     """The blocks, with a bar and the time that is left on a terminal's stderr."""
     with _bar() as bar:
         yield from bar.track(blocks, total=total, description=label)

@@ -63,7 +63,7 @@ def command(
     predicted = replace(predicted, files=() if given is None else names_in(given))
     if out is not None:
         write_predicted(predicted, out)
-    result: dict[str, Any] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
+    result: dict[str, object] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
     if as_json and out is None:
         result["predictions"] = predicted.records()
     show(as_json, result, _lines(predicted, out))

@@ -21,7 +21,7 @@ from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrators import Calibrator, Temperature, pool
 from mixupmp.decide.detect import Detector, read_detector
 from mixupmp.decide.features import fit_reference
-from mixupmp.metrics import Line, Result, Scores, single
+from mixupmp.metrics import MetricRow, Result, Scores, single
 from mixupmp.store.folder import DETECTOR, RunFolder
 from mixupmp.store.manifest import Sealed, update
 from mixupmp.train.settings import DataSettings, absolute
@@ -80,12 +80,17 @@ class Results:
     calibrated: Result
     temperature: float
 
-    def lines(self, name: str) -> tuple[Line, ...]:
+    def to_dict(self) -> dict[str, object]:
+        """For --json."""
+        calibrated = self.calibrated.to_dict()
+        return {"metrics": self.raw.to_dict(), "temperature": self.temperature, "calibrated_metrics": calibrated}
+
+    def lines(self, name: str) -> tuple[MetricRow, ...]:
         """A line of a table for each; one where the temperature is 1."""
-        raw = Line(name, single(self.raw.to_dict()))
+        raw = MetricRow(name, single(self.raw.to_dict()))
         if self.temperature == 1:
             return (raw,)
-        return raw, Line(f"{name}, calibrated (T = {self.temperature:.2f})", single(self.calibrated.to_dict()))
+        return raw, MetricRow(f"{name}, calibrated (T = {self.temperature:.2f})", single(self.calibrated.to_dict()))
 
 
 def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrator | None = None) -> Results:

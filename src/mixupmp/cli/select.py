@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,12 +16,14 @@ from mixupmp.cli.output import remark, show
 from mixupmp.cli.scoring import evaluated
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.spec import decode
+from mixupmp.core.plan import Plan
+from mixupmp.core.rows import Dataset
+from mixupmp.core.spec import decode, encode
 from mixupmp.decide.held_out import CRITERIA
 from mixupmp.decide.search import ALPHAS, RATIOS, Search
 from mixupmp.decide.select import Selection, select
 from mixupmp.train.run import RunFolder, fit
-from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
+from mixupmp.train.settings import Settings, load_data, plan_from, read_toml, settings_from
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"
@@ -90,16 +93,20 @@ def command(
     result: dict[str, Any] = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
     if out is not None:
-        calibrator = selection.calibrator
-        settings = replace(settings, calibrator=None if calibrator is None else calibrator.to_dict())
-        run = RunFolder(out, settings.beyond_plan())
-        chosen = selection.chosen.applied(plan)
-        posterior = fit(chosen, engine=settings.engine, run=run, progress=True, address=address)
-        results = evaluated(run, posterior, dataset, calibrator)
-        result |= {"run": str(out), "metrics": results.raw.to_dict(), "temperature": results.temperature}
-        result |= {"calibrated_metrics": results.calibrated.to_dict()}
+        result |= {"run": str(out), **_refitted(out, settings, plan, selection, dataset, address)}
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))
     show(as_json, result, lines)
+
+
+def _refitted(
+    out: Path, settings: Settings, plan: Plan, selection: Selection, dataset: Dataset, address: str | None
+) -> dict[str, object]:
+    """Fit what was chosen to all rows, into a run folder; its metrics on the test rows."""
+    settings = replace(settings, calibrator=encode(selection.calibrator))
+    run = RunFolder(out, settings.beyond_plan())
+    chosen = selection.chosen.applied(plan)
+    posterior = fit(chosen, engine=settings.engine, run=run, progress=True, address=address)
+    return evaluated(run, posterior, dataset, selection.calibrator).to_dict()
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...]:

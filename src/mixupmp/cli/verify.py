@@ -16,9 +16,7 @@ _KEY = "Ed25519 public key, in PEM or OpenSSH format, that the run must be signe
 
 
 def command(
-    run: Run,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help=_KEY)] = None,
-    as_json: Json = False,
+    run: Run, key: Annotated[Path | None, typer.Option(metavar="FILE", help=_KEY)] = None, as_json: Json = False
 ) -> None:
     """Check every file of a run against its manifest and, with --key, the manifest against its signature.
 

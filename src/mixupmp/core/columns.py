@@ -48,7 +48,7 @@ class Column:
     categories: tuple[str, ...] = ()
     other: bool = False
 
-    def encode(self, values: Any) -> list[NDArray[np.float32]]:
+    def encode(self, values: object) -> list[NDArray[np.float32]]:
         """The columns of numbers that this one becomes."""
         if self.kind == "empty":
             return []
@@ -106,7 +106,7 @@ class Columns:
         return torch.from_numpy(encode_columns(self.columns, frame_columns(rows[names]), len(rows)))
 
 
-def describe(name: str, values: Any, numeric: bool) -> Column:
+def describe(name: str, values: object, numeric: bool) -> Column:
     """How to encode a column, from the rows of a fit."""
     absent = missing_in(values)
     if absent.all():
@@ -120,7 +120,7 @@ def describe(name: str, values: Any, numeric: bool) -> Column:
     return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
 
 
-def encode_columns(columns: Sequence[Column], values: Sequence[Any], rows: int) -> NDArray[np.float32]:
+def encode_columns(columns: Sequence[Column], values: Sequence[object], rows: int) -> NDArray[np.float32]:
     """The table as numbers, (rows, columns of numbers)."""
     parts = [part for column, given in zip(columns, values, strict=True) for part in column.encode(given)]
     return np.stack(parts, 1) if parts else np.zeros((rows, 0), np.float32)
@@ -160,7 +160,7 @@ def as_text(values: Any) -> NDArray[np.str_]:
     return np.asarray([str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values], dtype=str)
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: object) -> bool:
     """Whether X is a pandas data frame."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 

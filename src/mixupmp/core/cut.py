@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -51,7 +51,7 @@ def hooked(network: nn.Module, cut: Cut, change: Hook) -> Iterator[None]:
             raise InvalidArgument("layer", str(cut), "a place where the network has one tensor")
         return change(values)
 
-    handle: Any
+    handle: object
     if cut.at == "input":
         handle = module.register_forward_pre_hook(lambda _, inputs: (changed(inputs[0]), *inputs[1:]))
     else:

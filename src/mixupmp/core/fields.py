@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.rows import Standardize
 
 RawInputs = Tensor | Mapping[str, Any] | Sequence[Any]
 FieldType = Literal["int64", "bool", "uint8", "float32"]
+LABELS = ("label", "labels")  # keys of a dict item that are not inputs
 EXACT = 2**24  # whole numbers below it are exact in float32
 
 
@@ -180,6 +181,19 @@ class Fields:
     def _arguments(self, network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         packed = len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and args[0].ndim == 2
         return self.unpack(args[0]) if packed and tuple(args[0].shape[1:]) == self.shape else (args, kwargs)
+
+
+def parted(batch: object) -> tuple[Any, Any]:
+    """Inputs and labels of a batch (or an item): (inputs, labels), (a, b, ..., labels), or a dict with its labels."""
+    if isinstance(batch, Mapping):
+        found = [key for key in LABELS if key in batch]
+        check(len(found) == 1, "dataset", list(batch), "dict items with one of the keys label and labels")
+        return {key: value for key, value in batch.items() if key not in LABELS}, batch[found[0]]
+    if not isinstance(batch, list | tuple) or len(batch) < 2:
+        must = "items (input, label), or dicts with a key label"
+        raise BadData(f"a Dataset must give {must}, got {type(batch).__name__}.")
+    inputs = batch[0] if len(batch) == 2 else batch[:-1]
+    return tuple(inputs) if isinstance(inputs, list) else inputs, batch[-1]
 
 
 def as_tensor(values: object, name: str = "inputs") -> Tensor:

@@ -129,7 +129,7 @@ class Directory:
         with storage_errors(self.path / name), self.replacing(name) as file:
             file.write(content)
 
-    def write_json(self, name: str, content: Any) -> None:
+    def write_json(self, name: str, content: object) -> None:
         """Write indented JSON atomically."""
         self.write(name, (json.dumps(content, indent=2) + "\n").encode())
 
@@ -239,7 +239,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     Directory(path.parent).write(path.name, content)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write indented JSON atomically."""
     Directory(path.parent).write_json(path.name, content)
 

@@ -35,7 +35,7 @@ def import_path(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}"
 
 
-def identification(value: Any, encode: Callable[[object], Json]) -> Json:
+def identification(value: object, encode: Callable[[object], Json]) -> Json:
     """What tells a callable or an object from others, the same in every process; `encode` is for its parts."""
     if isinstance(value, functools.partial):
         arguments = {"arguments": encode(value.args), "settings": encode(value.keywords)}

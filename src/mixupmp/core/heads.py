@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core.cut import Cut, features_at, head_of
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import check, whole
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.samplers import check_members
 

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import InvalidArgument, check, number, whole
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.samplers import check_members
 

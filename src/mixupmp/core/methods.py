@@ -62,7 +62,7 @@ def paper_names(constructor: Callable[..., Method]) -> Callable[..., Method]:
     """Let a constructor take the paper's `r` for `ratio`."""
 
     @wraps(constructor)
-    def method(*arguments: Any, **options: Any) -> Method:
+    def method(*arguments: object, **options: object) -> Method:
         if "r" in options:
             if "ratio" in options or len(arguments) > 0:
                 raise InvalidArgument("r", options["r"], "left out where ratio is given", "They are the same number.")
@@ -159,11 +159,7 @@ def mc_dropout(members: int = 20, dropout: float = PAPER_DROPOUT, kernel: Kernel
 
 @paper_names
 def mixup_mp_mc(
-    ratio: float = 1.0,
-    alpha: float = 2.0,
-    members: int = 20,
-    dropout: float = PAPER_DROPOUT,
-    kernel: Kernel = identity,
+    ratio: float = 1.0, alpha: float = 2.0, members: int = 20, dropout: float = PAPER_DROPOUT, kernel: Kernel = identity
 ) -> Method:
     """MixupMP-MC: MixupMP at the cost of one network, by dropout masks."""
     return Method("mixup-mp-mc", _mixup_predictive(ratio, alpha, kernel), DropoutMasks(members), dropout)
@@ -221,7 +217,7 @@ def method_names() -> dict[str, Callable[..., Method]]:
     return {constructor.__name__.replace("_", "-"): constructor for constructor in ALL_METHODS}
 
 
-def method_named(name: str, **options: Any) -> Method:
+def method_named(name: str, **options: object) -> Method:
     """The method of this name. Options left None keep its defaults; one that it does not take is refused."""
     known = method_names()
     if name not in known:

@@ -17,8 +17,9 @@ from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.kernels import identity
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import MemberSummary, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, RowSource, Standardize
@@ -86,7 +87,7 @@ class Plan:
     def _check_data(self) -> None:
         likelihood = self.task.likelihood
         classes = likelihood.classes
-        given: Any = self.train
+        given: object = self.train
         if not isinstance(given, Rows | DatasetRows | IterableRows):
             object.__setattr__(self, "train", replace(stream_of(given), pack=self.task.standardize.pack))
         self._check_future()
@@ -138,12 +139,7 @@ class Plan:
         """The posterior of this plan's trained networks, each with how its fit ended."""
         with pinned_threads(self.recipe.threads):  # a Laplace approximation computes as much as a fit
             posterior = Posterior.from_members(
-                finished,
-                self._network_for_weights,
-                self.task,
-                self.method.sampler,
-                self.seed,
-                self.training_data(),
+                finished, self._network_for_weights, self.task, self.method.sampler, self.seed, self.training_data()
             )
         posterior.origin = self.document()
         return posterior

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
-from mixupmp.core.fast.stacked import StackedForward, can_stack
 from mixupmp.core.fields import Fields, RawInputs, materialized
 from mixupmp.core.likelihoods import Categorical, Gaussian
+from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.rows import Standardize, first_not_finite
 
 if TYPE_CHECKING:
@@ -59,51 +59,8 @@ class Task:
     def require_classes(self, purpose: str, hint: str = "") -> int:
         """The number of classes; an error in regression, saying for which purpose there must be classes."""
         if self.likelihood.classes is None:
-            must = f"Categorical (a classifier's) {purpose}"
-            raise InvalidArgument("likelihood", self.likelihood, must, hint)
+            raise InvalidArgument("likelihood", self.likelihood, f"Categorical (a classifier's) {purpose}", hint)
         return self.likelihood.classes
-
-
-@dataclass(frozen=True)
-class MemberSummary:
-    """How the fit of one network ended."""
-
-    member: int
-    steps: int
-    epochs: int
-    seconds: float
-    training_accuracy: float | None = None
-    diverged_at: int | None = None  # first step with a loss that is not finite
-    history: list[dict[str, Any]] = field(default_factory=list)
-    collapsed: bool = False  # its outputs do not depend on its inputs
-    one_class: bool = False  # it predicts the same class for every training row
-
-
-def left_out(summaries: Sequence[MemberSummary]) -> dict[int, str]:
-    """Members that are not part of the posterior, with the reason.
-
-    These are the diverged ones and the collapsed ones; where all that are finite have collapsed, they are kept. A
-    member that predicts one class for all rows has collapsed where most others have learned: where the classes are
-    uneven, that class may be the best answer.
-    """
-    reasons = {s.member: f"diverged at step {s.diverged_at}" for s in summaries if s.diverged_at is not None}
-    finite = [s for s in summaries if s.diverged_at is None]
-    if not all(s.collapsed for s in finite):
-        reasons |= {s.member: "collapsed: its outputs do not depend on its inputs" for s in finite if s.collapsed}
-    left = [s for s in finite if s.member not in reasons and s.training_accuracy is not None]
-    learned = sorted(1 - (s.training_accuracy or 0.0) for s in left if not s.one_class)
-    if 2 * len(learned) > len(left):
-        worst = 2 * learned[len(learned) // 2]  # twice the median error of those that tell classes apart
-        gone = [s for s in left if s.one_class and 1 - (s.training_accuracy or 0.0) > worst]
-        reasons |= {s.member: "collapsed: it predicts one class for all rows" for s in gone}
-    return reasons
-
-
-def member_notes(summaries: Sequence[MemberSummary]) -> list[str]:
-    """A line for each member that diverged or collapsed."""
-    reasons, kept = left_out(summaries), "collapsed: its outputs do not depend on its inputs (kept, as all collapsed)"
-    noted = [s.member for s in summaries if s.collapsed or s.member in reasons]
-    return [f"member {member} {reasons.get(member, kept)}" for member in noted]
 
 
 class Posterior(ABC):
@@ -264,10 +221,7 @@ class Posterior(ABC):
         return self.task.likelihood.moments(outputs)[0]
 
     def probabilities(
-        self,
-        inputs: RawInputs,
-        average: Literal["probabilities", "logits"] = "probabilities",
-        batch_size: int = 512,
+        self, inputs: RawInputs, average: Literal["probabilities", "logits"] = "probabilities", batch_size: int = 512
     ) -> Tensor:
         """(rows, classes): the posterior predictive, mean_b softmax(f_b(x)), or softmax(mean_b f_b(x)) for "logits".
 
@@ -336,33 +290,6 @@ def _check_outputs(outputs: Tensor, block: Tensor, start: int) -> None:
         f"member {member}: its values are too large for the network, or that network's weights are. "
         "Remove or rescale the row; if every row is named, train again."
     )
-
-
-class EnsemblePosterior(Posterior):
-    """One network for each member."""
-
-    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
-        super().__init__([task.standardize.prepare(network) for network in networks], task, wanted, notes)
-        self._stackable = len(self.networks) > 1 and can_stack(self.networks)
-        self._stacked: StackedForward | None = None  # made at first use; the networks do not change any more
-
-    @property
-    def members(self) -> int:
-        return len(self.networks)
-
-    def to(self, device: torch.device | str) -> Posterior:
-        self._stacked = None
-        return super().to(device)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_stacked": None}  # its closures cannot be pickled
-
-    def _outputs(self, inputs: Tensor) -> Tensor:
-        if not self._stackable:
-            return torch.stack([logits_of(network(inputs)) for network in self.networks])
-        if self._stacked is None:
-            self._stacked = StackedForward(self.networks)
-        return self._stacked(inputs)
 
 
 def logits_of(outputs: object) -> Tensor:

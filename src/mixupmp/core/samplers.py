@@ -13,11 +13,12 @@ from torch.utils.data import DataLoader
 
 from mixupmp.core import seeds
 from mixupmp.core.dropout_posterior import DropoutPosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import InvalidArgument, MissingExtra, check, whole
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 from mixupmp.core.kernels import identity
 from mixupmp.core.laplace_posterior import LaplacePosterior
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 
 
@@ -143,10 +144,7 @@ class Laplace:
         if not any(parameter.requires_grad for parameter in network.parameters()):
             network.requires_grad_(True)  # frozen by an earlier posterior
         approximation: Any = Approximation(
-            network,
-            "classification",
-            subset_of_weights=self.subset,
-            hessian_structure=self.structure,
+            network, "classification", subset_of_weights=self.subset, hessian_structure=self.structure
         )
         approximation.fit(_batches(data))
         with warnings.catch_warnings():

@@ -14,18 +14,19 @@ their weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
+from mixupmp.core.joint_futures import JointFuture, ResampledJointFuture
 from mixupmp.core.posterior import Posterior, Task, logits_of
-from mixupmp.core.predictive import Future, Predictive, ResampledFuture, TrainingData, simulate
+from mixupmp.core.predictive import Predictive, TrainingData, simulate
 from mixupmp.core.samplers import check_members
 from mixupmp.core.weights import DrawnWeights
 
@@ -43,13 +44,10 @@ class SharedEnsemble:
     """
 
     members: int = 16
+    networks: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_members(self.members)
-
-    @property
-    def networks(self) -> int:
-        return 1
 
     def adapt(self, network: nn.Module) -> SharedNetwork:
         """The network with adapters, whose signs are drawn from torch's global generator."""
@@ -68,65 +66,6 @@ class SharedEnsemble:
 
     def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         return SharedPosterior(networks, task)
-
-
-@dataclass
-class ResampledJointFuture(ResampledFuture):
-    """Algorithm 2 for all members at once. A batch holds one equal block of rows for each.
-
-    Member b visits the rows in the order of the epoch, permuted by its own fixed permutation `orders[b]`: its batches
-    are random subsets, different from the others', and a function of the epoch alone, so that a fit can be resumed.
-    Pseudo rows are drawn for all members in one call, given the seen rows of all of them.
-    """
-
-    orders: Tensor  # (members, rows)
-
-    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
-        """For each chunk of row indices, the blocks of all members, one after another."""
-        members = len(self.orders)
-        for chunk, batch in zip(
-            chunks, super().batches([self.orders[:, c].flatten() for c in chunks], generator, epoch), strict=True
-        ):
-            seen = 0 if self.predictive.ratio == math.inf else members * len(chunk)
-            if seen in (0, len(batch.inputs)):
-                yield batch  # of one kind of rows, in equal shares
-                continue
-            blocks = [
-                [part[:seen].unflatten(0, (members, -1)), part[seen:].unflatten(0, (members, -1))] for part in batch
-            ]
-            yield Batch(*(torch.cat(pair, 1).flatten(0, 1) for pair in blocks))
-
-
-class JointFuture:
-    """The futures of all members with weights and atoms of their own, as Algorithm 1 draws them."""
-
-    def __init__(self, futures: list[Future], orders: list[Tensor]) -> None:
-        self.futures, self.orders = futures, orders
-
-    @property
-    def predictive(self) -> Predictive:
-        return self.futures[0].predictive
-
-    @predictive.setter
-    def predictive(self, value: Predictive) -> None:
-        for future in self.futures:
-            future.predictive = value
-
-    @property
-    def data(self) -> TrainingData:
-        return self.futures[0].data
-
-    def __len__(self) -> int:
-        return len(self.futures[0])
-
-    def batches(self, chunks: Sequence[Tensor], generator: Generator, epoch: int = 0) -> Iterator[Batch]:
-        """For each chunk of row indices, the blocks of all members, one after another."""
-        streams = [
-            future.batches([order[chunk] for chunk in chunks], generator, epoch)
-            for future, order in zip(self.futures, self.orders, strict=True)
-        ]
-        for blocks in zip(*streams, strict=True):
-            yield Batch(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
 class SharedLinear(nn.Module):
@@ -190,10 +129,9 @@ class SharedNetwork(nn.Module):
             must = "a network with nn.Linear layers, for members that share weights"
             raise InvalidArgument("network", type(network).__name__, must)
         for name in names:
-            layer = network.get_submodule(name)
-            assert isinstance(layer, nn.Linear)
-            last = name == names[-1]
-            new = MemberLinear(layer, members) if last else SharedLinear(layer, members, name == names[0])
+            layer = cast(nn.Linear, network.get_submodule(name))
+            last, first = name == names[-1], name == names[0]
+            new = MemberLinear(layer, members) if last else SharedLinear(layer, members, signs=first)
             if not name:  # the network is one linear layer
                 network = new
             else:
@@ -278,10 +216,8 @@ class _Layers:
         return inputs
 
     def _parameters(self) -> Parameters:
-        biases: list[Tensor] = [layer.bias for layer in self.hidden if layer.bias is not None]
-        weights: list[Tensor] = [layer.weight for layer in self.hidden]
-        scales: list[Tensor] = [layer.output_scale for layer in self.hidden]
-        input_scales = [layer.input_scale for layer in self.hidden]
+        names = ("weight", "output_scale", "bias", "input_scale")
+        weights, scales, biases, input_scales = ([getattr(layer, name) for layer in self.hidden] for name in names)
         assert self.last.bias is not None
         return Parameters(weights, scales, biases, input_scales, self.last.weight, self.last.bias)
 
@@ -299,9 +235,7 @@ class SharedPosterior(Posterior):
 
     @property
     def network(self) -> SharedNetwork:
-        network = self.networks[0]
-        assert isinstance(network, SharedNetwork)
-        return network
+        return cast(SharedNetwork, self.networks[0])
 
     @property
     def members(self) -> int:

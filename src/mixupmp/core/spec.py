@@ -84,6 +84,12 @@ def register(cls: type[T], reader: Callable[[Json], T] | None = None) -> type[T]
     return cls
 
 
+def register_family(kind: object, *members: type) -> None:
+    """Add a type that stands for one of several dataclasses of an upper floor."""
+    FAMILIES[kind] = members
+    REGISTRY.update({member.__name__: member for member in members})
+
+
 def encode(value: object, depth: int = 0) -> Json:
     """The value as JSON: equal values, and only those, give equal documents, in any process."""
     if value is None or isinstance(value, bool | str):
@@ -197,13 +203,13 @@ def _float(value: Json) -> float:
     raise Mismatch(value, "a number")
 
 
-def _literal(kind: Any, value: Json, _: type) -> Json:
+def _literal(kind: object, value: Json, _: type) -> Json:
     if value not in get_args(kind):
         raise Mismatch(value, f"one of {', '.join(map(str, get_args(kind)))}")
     return value
 
 
-def _sequence(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> tuple[object, ...]:
+def _sequence(converter: cattrs.Converter, kind: object, value: Json, _: type) -> tuple[object, ...]:
     kinds = get_args(kind)
     repeated = len(kinds) == 1 or kinds[1] is Ellipsis
     if not isinstance(value, list | tuple) or not (repeated or len(value) == len(kinds)):
@@ -212,7 +218,7 @@ def _sequence(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> t
     return tuple(converter.structure(item, inner) for item, inner in zip(value, each, strict=True))
 
 
-def _union(converter: cattrs.Converter, kind: Any, value: Json, _: type) -> object:
+def _union(converter: cattrs.Converter, kind: object, value: Json, _: type) -> object:
     options = [option for option in get_args(kind) if option is not NoneType]
     if value is None and len(options) < len(get_args(kind)):
         return None

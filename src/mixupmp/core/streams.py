@@ -7,12 +7,10 @@ worker, engine or order, and after a resume. The fit's own draws are not touched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -21,33 +19,18 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     default_collate,
-    get_worker_info,
 )
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from mixupmp.core import seeds
-from mixupmp.core.errors import BadData, InvalidArgument, check, whole
-from mixupmp.core.fields import as_tensor
+from mixupmp.core.errors import InvalidArgument, check, whole
+from mixupmp.core.fields import as_tensor, parted
 from mixupmp.core.rows import Rows, RowSource
+from mixupmp.core.stream_items import Collate, Collated, EpochKeys, IteratedItems, SeededItems
 
-Collate = Callable[[list[Any]], Any]
-LABELS = ("label", "labels")  # keys of a dict item that are not inputs
 PREFETCHED = 4  # batches that a worker reads ahead
 WORTH_WORKERS = 8  # batches below which starting worker processes gains nothing
-
-
-def parted(batch: Any) -> tuple[Any, Any]:
-    """Inputs and labels of a batch (or an item): (inputs, labels), (a, b, ..., labels), or a dict with its labels."""
-    if isinstance(batch, Mapping):
-        found = [key for key in LABELS if key in batch]
-        check(len(found) == 1, "dataset", list(batch), "dict items with one of the keys label and labels")
-        return {key: value for key, value in batch.items() if key not in LABELS}, batch[found[0]]
-    if not isinstance(batch, list | tuple) or len(batch) < 2:
-        must = "items (input, label), or dicts with a key label"
-        raise BadData(f"a Dataset must give {must}, got {type(batch).__name__}.")
-    inputs = batch[0] if len(batch) == 2 else batch[:-1]
-    return tuple(inputs) if isinstance(inputs, list) else inputs, batch[-1]
 
 
 @dataclass(eq=False)
@@ -85,8 +68,12 @@ class _Stream:
             inputs, labels = parted(batch)
             yield self._rows(chunk, self.pack(inputs).to(self.device, non_blocking=True), labels)
 
-    def _rows(self, chunk: Tensor, inputs: Tensor, labels: Any) -> Rows:
+    def _rows(self, chunk: Tensor, inputs: Tensor, labels: object) -> Rows:
         return Rows(inputs, self.encode(labels).to(self.device))
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same rows, which come to this device."""
+        return replace(self, device=str(device))
 
     def versions(self) -> tuple[int, ...]:
         """Nothing is known of changes to a Dataset."""
@@ -115,7 +102,8 @@ class DatasetRows(_Stream):
     indices: Tensor | None = None
     weights: Tensor | None = None
     sequential: ClassVar[bool] = False
-    _idle: DataLoader[Any] | None = field(default=None, repr=False)  # whose workers wait for the next epoch
+    # Whose workers wait for the next epoch; a copy of these rows has none.
+    _idle: DataLoader[Any] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.dataset) if self.indices is None else len(self.indices)  # type: ignore[arg-type]
@@ -124,11 +112,7 @@ class DatasetRows(_Stream):
         """The rows at these indices, in their order; nothing is read."""
         labels, weights = (None if part is None else part[indices] for part in (self.labels, self.weights))
         kept = indices if self.indices is None else self.indices[indices]
-        return replace(self, labels=labels, weights=weights, indices=kept, _idle=None)
-
-    def to(self, device: torch.device | str) -> DatasetRows:
-        """The same rows, which come to this device."""
-        return replace(self, device=str(device), _idle=None)
+        return replace(self, labels=labels, weights=weights, indices=kept)
 
     def read(self) -> Rows:
         """All of them in memory, as epoch 0 draws them."""
@@ -144,7 +128,7 @@ class DatasetRows(_Stream):
         if loader.persistent_workers:  # where the batches were not all taken, its workers end with it
             self._idle = loader
 
-    def _rows(self, chunk: Tensor, inputs: Tensor, labels: Any) -> Rows:
+    def _rows(self, chunk: Tensor, inputs: Tensor, labels: object) -> Rows:
         known = self.encode(labels) if self.labels is None else self.labels[chunk]
         weights = None if self.weights is None else self.weights[chunk].to(self.device)
         return Rows(inputs, known.to(self.device), weights)
@@ -152,10 +136,10 @@ class DatasetRows(_Stream):
     def _loader(self, batches: int) -> DataLoader[Any]:
         workers = self.workers if batches >= WORTH_WORKERS else 0
         return DataLoader(
-            _Seeded(self.dataset, self.seed),
-            batch_sampler=_Keys(),
+            SeededItems(self.dataset, self.seed),
+            batch_sampler=EpochKeys(),
             num_workers=workers,
-            collate_fn=_Collated(self.collate),
+            collate_fn=Collated(self.collate),
             prefetch_factor=PREFETCHED if workers else None,
             persistent_workers=workers > 0,
             pin_memory=self.device != "cpu",
@@ -201,14 +185,10 @@ class IterableRows(_Stream):
     def __len__(self) -> int:
         return self.rows or 0
 
-    def to(self, device: torch.device | str) -> IterableRows:
-        """The same rows, which come to this device."""
-        return replace(self, device=str(device))
-
     def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
         order = torch.cat(list(chunks))
         check(bool((order.diff() > 0).all()), "chunks", "shuffled", "ascending, for rows of an IterableDataset")
-        stream = _Iterated(self.dataset, [c.tolist() for c in chunks], seeds.derive(self.seed, epoch), self.collate)
+        stream = IteratedItems(self.dataset, [c.tolist() for c in chunks], seeds.derive(self.seed, epoch), self.collate)
         # Its own process, also for workers=0: the Dataset's draws must not mix with the fit's.
         loader: DataLoader[Any] = DataLoader(
             stream, None, num_workers=1, prefetch_factor=PREFETCHED, generator=torch.Generator().manual_seed(0)
@@ -239,84 +219,3 @@ def stream_of(dataset: Any) -> DatasetRows | IterableRows:
         must = "Rows or a torch Dataset with a length and items by number, or an IterableDataset"
         raise InvalidArgument("train", dataset, must)
     return DatasetRows(dataset, **more)
-
-
-class _Keys:
-    """A batch sampler whose batches of (epoch, index) are set before each epoch."""
-
-    keys: list[list[tuple[int, int]]]
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return iter(self.keys)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-
-@dataclass
-class _Seeded(TorchDataset[Any]):
-    """A Dataset whose item (epoch, index) is read with generators that are seeded by both."""
-
-    dataset: TorchDataset[Any]
-    seed: int
-
-    def __getitems__(self, keys: list[tuple[int, int]]) -> list[Any]:
-        with seeds.all_restored() if get_worker_info() is None else nullcontext():
-            return [self._item(*key) for key in keys]
-
-    def _item(self, epoch: int, index: int) -> Any:
-        seeds.seed_all(seeds.derive(self.seed, epoch, index))
-        return self.dataset[index]
-
-
-@dataclass
-class _Iterated(IterableDataset[Any]):
-    """The rows of ascending chunks of one iteration of a Dataset, as batches."""
-
-    dataset: TorchDataset[Any]
-    chunks: list[list[int]]
-    seed: int
-    collate: Collate
-
-    def __iter__(self) -> Iterator[Any]:
-        seeds.seed_all(self.seed)
-        items = enumerate(iter(self.dataset))
-        for chunk in self.chunks:
-            wanted, batch = iter(chunk), []
-            place = next(wanted)
-            for number, item in items:
-                if number == place:
-                    batch.append(_plain(item))
-                    place = next(wanted, -1)
-                if place < 0:
-                    break
-            else:
-                there, last = chunk[0] + len(batch), self.chunks[-1][-1] + 1
-                raise BadData(f"the IterableDataset ended after about {there} rows, of {last}: set `rows` of an epoch.")
-            yield self.collate(batch)
-
-
-@dataclass
-class _Collated:
-    """Items to a batch: the user's way, with PIL images as arrays."""
-
-    collate: Collate
-
-    def __call__(self, items: list[Any]) -> Any:
-        try:
-            return self.collate([_plain(item) for item in items])
-        except RuntimeError as error:
-            if "size" not in str(error):
-                raise
-            hint = "Pad or resize them in the Dataset's transform, or pass a DataLoader whose collate_fn does."
-            raise BadData(f"items of a Dataset differ in shape: {error}. {hint}") from None
-
-
-def _plain(item: Any) -> Any:
-    """An item with PIL images, at its top or in a pair, as uint8 arrays with the channels first."""
-    if isinstance(item, list | tuple):
-        return tuple(_plain(part) for part in item)
-    if hasattr(item, "getbands") and hasattr(item, "convert"):  # a PIL image, without importing Pillow
-        array = np.array(item)
-        return torch.from_numpy(array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1)))
-    return item

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, DataNotFound, check
-from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.split import split
 from mixupmp.data import arrays, cifar, idx, sound_files, table_files, text_files
 from mixupmp.data.catalog import DATASETS, DatasetEntry, load
 from mixupmp.data.corrupted import corrupted, find_corrupted, read_corrupted, write_corrupted

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData
-from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.split import split
 from mixupmp.data.files import check_unpacked, reading
 from mixupmp.data.layouts import channels_first, layout_of
 

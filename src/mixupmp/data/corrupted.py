@@ -194,11 +194,11 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _differing(found: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+def _differing(found: dict[str, object], manifest: dict[str, object]) -> list[str]:
     return [key for key in manifest if found.get(key) != manifest[key]]
 
 
-def _claim(folder: Path, manifest: dict[str, Any]) -> None:
+def _claim(folder: Path, manifest: dict[str, object]) -> None:
     """Mark the folder as this corrupted copy, or refuse it where it is something else."""
     found = _read_manifest(folder)
     if found is None:

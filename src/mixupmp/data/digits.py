@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.split import split
 
 
 def digits(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:

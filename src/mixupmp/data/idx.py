@@ -17,12 +17,7 @@ from mixupmp.data.arrays import dataset_of, encode
 from mixupmp.data.download import Remote
 from mixupmp.data.files import Published, file_in, locate, read_gzip, reading
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 MNIST_SCALE = Standardize((0.1307,), (0.3081,))
 FASHION_SCALE = Standardize((0.2860,), (0.3530,))

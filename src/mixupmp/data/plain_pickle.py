@@ -55,7 +55,7 @@ class _PlainUnpickler(pickle._Unpickler):
         return known
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("latin1") if isinstance(value, bytes) else str(value)
 
 
@@ -125,7 +125,7 @@ def _array(raw: Any, order: str, name: str, shape: Any, layout: str) -> np.ndarr
     return array
 
 
-def _resolve(value: Any, done: dict[int, Any]) -> Any:
+def _resolve(value: object, done: dict[int, object]) -> Any:
     """Replace the stand-ins by the arrays they hold; what is referred to twice is resolved once."""
     if id(value) in done:
         return done[id(value)]

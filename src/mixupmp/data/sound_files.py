@@ -14,7 +14,8 @@ from torch import Tensor
 from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.errors import BadData
 from mixupmp.core.posterior import Task
-from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.split import split
 from mixupmp.data.arrays import encode
 from mixupmp.data.files import Published, locate, reading
 from mixupmp.data.images import files_by_class

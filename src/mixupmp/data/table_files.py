@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
-from mixupmp.core.rows import Dataset, Rows, Standardize, split
+from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.core.split import split
 from mixupmp.data.arrays import as_inputs, dataset_of, encode
 from mixupmp.data.files import check_unpacked, read_gzip, reading
 

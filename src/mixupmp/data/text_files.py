@@ -16,7 +16,8 @@ from torch import Tensor
 from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.fields import Fields
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.split import split
 from mixupmp.data.arrays import encode
 from mixupmp.data.files import Published, locate, read_gzip, reading
 

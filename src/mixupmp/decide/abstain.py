@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, check
+from mixupmp.core.spec import register
 from mixupmp.metrics.checks import GuaranteeWarning, as_floats, checked_labels, checked_probabilities, pooled
 
 # Largest number of thresholds tested: quantiles of the confidence on the tuning rows.
@@ -63,6 +62,7 @@ def rejection(uncertainty: Tensor, correct: Tensor, points: int = 200) -> Reject
     )
 
 
+@register
 @dataclass(frozen=True)
 class Abstention:
     """Predicts where the largest probability is at least `threshold`; abstains everywhere if that is None.
@@ -77,6 +77,10 @@ class Abstention:
     bound: float | None  # upper confidence limit of its error rate
     reason: str  # counts behind the choice, or why it abstains everywhere
 
+    def __post_init__(self) -> None:
+        usable = self.threshold is None or 0 <= self.threshold <= 2
+        check(usable, "threshold", self.threshold, "a confidence or None")
+
     @torch.no_grad()
     def accepts(self, probabilities: Tensor) -> Tensor:
         """The rows it predicts: bool (rows,)."""
@@ -89,22 +93,6 @@ class Abstention:
         """Predicted classes (rows,), -1 where it abstains."""
         values = pooled(checked_probabilities(probabilities, members=None))
         return torch.where(self.accepts(values), values.argmax(1), ABSTAIN)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Abstention:
-        """The rule that `to_dict` described."""
-        try:
-            rule = cls(**state)
-            usable = rule.threshold is None or 0 <= float(rule.threshold) <= 2
-        except (TypeError, ValueError) as error:
-            raise BadData(f"this is not an abstention rule: {error!r}. Give what to_dict() returned.") from error
-        if not usable:
-            raise BadData(f"the threshold of an abstention rule must be a confidence or None, got {rule.threshold!r}.")
-        return rule
 
 
 @torch.no_grad()

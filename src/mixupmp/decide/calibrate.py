@@ -24,7 +24,6 @@ from mixupmp.decide.calibrators import (
     MemberCalibrators,
     Temperature,
     VectorScaling,
-    floats,
 )
 from mixupmp.metrics.checks import TINY, checked_labels, checked_probabilities, pooled
 
@@ -189,7 +188,7 @@ def _estimate_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
     bounds = [(low, high)] * classes + [(None, None)] * classes
     options = {"maxiter": 1000, "gtol": 1e-8}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return VectorScaling(floats(found[:classes]), floats(found[classes:]))
+    return VectorScaling(tuple(found[:classes].tolist()), tuple(found[classes:].tolist()))
 
 
 def _fit_isotonic(probabilities: Tensor, labels: Tensor) -> Isotonic:
@@ -199,7 +198,7 @@ def _fit_isotonic(probabilities: Tensor, labels: Tensor) -> Isotonic:
     for k, column in enumerate(probabilities.numpy().T):
         model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         model.fit(column, (labels == k).numpy().astype(np.float64))
-        curves.append((floats(model.X_thresholds_), floats(model.y_thresholds_)))
+        curves.append((tuple(model.X_thresholds_.tolist()), tuple(model.y_thresholds_.tolist())))
     inputs, outputs = zip(*curves, strict=True)
     return Isotonic(inputs, outputs, floor=1 / (len(labels) + 2))
 

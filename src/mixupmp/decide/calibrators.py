@@ -2,20 +2,22 @@
 
 Calibrators act on probabilities, so one class serves a single network and an ensemble: average the members, then
 calibrate the average (Rahaman & Thiery 2021). They are frozen dataclasses, callable on tensors (..., classes);
-`to_dict` and `calibrator_from_dict` convert them to and from plain JSON values. `mixupmp.decide.calibrate` fits them.
+`core.spec` writes and reads them. `mixupmp.decide.calibrate` fits them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.core.errors import check
+from mixupmp.core.foreign import Json
+from mixupmp.core.spec import decode, register_family
 from mixupmp.metrics.checks import TINY, as_floats
 
 # Rows that are all classified correctly drive T to zero, random labels to infinity: both reflect the number of rows
@@ -27,8 +29,6 @@ class Calibrator(Protocol):
     """Maps probabilities (..., classes) to calibrated ones of the same shape; half precision becomes float32."""
 
     def __call__(self, probabilities: Tensor) -> Tensor: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,6 @@ class Temperature:
         result = result.to(as_floats(probabilities, "probabilities").dtype)
         return _keep_prediction(result, probabilities.argmax(-1, keepdim=True))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": "temperature", "temperature": self.temperature}
-
 
 @dataclass(frozen=True)
 class VectorScaling:
@@ -76,9 +73,6 @@ class VectorScaling:
         scales, shifts = values.new_tensor(self.scales), values.new_tensor(self.shifts)
         result = torch.softmax(values.clamp_min(TINY).log() * scales + shifts, -1)
         return result.to(as_floats(probabilities, "probabilities").dtype)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": "vector", "scales": list(self.scales), "shifts": list(self.shifts)}
 
 
 @dataclass(frozen=True)
@@ -109,10 +103,6 @@ class Isotonic:
         result = torch.from_numpy(mapped / mapped.sum(-1, keepdims=True))
         return result.to(probabilities.device, as_floats(probabilities, "probabilities").dtype)
 
-    def to_dict(self) -> dict[str, Any]:
-        inputs, outputs = [list(x) for x in self.inputs], [list(y) for y in self.outputs]
-        return {"kind": "isotonic", "inputs": inputs, "outputs": outputs, "floor": self.floor}
-
 
 @dataclass(frozen=True)
 class MemberCalibrators:
@@ -126,30 +116,13 @@ class MemberCalibrators:
         check(len(shape) >= 2 and shape[0] == len(self.members), "probabilities", shape, must)
         return torch.stack([calibrate(p) for calibrate, p in zip(self.members, probabilities, strict=True)])
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": "members", "members": [calibrator.to_dict() for calibrator in self.members]}
+
+register_family(Calibrator, Temperature, VectorScaling, Isotonic, MemberCalibrators)
 
 
-def calibrator_from_dict(state: Mapping[str, Any]) -> Calibrator:
-    """The calibrator that `to_dict` described."""
-    try:
-        kind = state["kind"]
-        if kind == "temperature":
-            return Temperature(float(state["temperature"]))
-        if kind == "vector":
-            return VectorScaling(floats(state["scales"]), floats(state["shifts"]))
-        if kind == "isotonic":
-            inputs, outputs = (tuple(floats(line) for line in state[name]) for name in ("inputs", "outputs"))
-            return Isotonic(inputs, outputs, float(state["floor"]))
-        if kind == "members":
-            return MemberCalibrators(tuple(calibrator_from_dict(member) for member in state["members"]))
-    except (KeyError, TypeError) as error:
-        raise BadData(f"this is not a calibrator: {error!r}. Give what to_dict() returned.") from error
-    raise UnknownName("calibration", str(kind), ("temperature", "vector", "isotonic", "members"))
-
-
-def floats(values: Iterable[Any]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
+def read_calibrator(document: Json) -> Calibrator | None:
+    """The calibrator that `encode` described; None where there is none."""
+    return None if document is None else decode(document, Calibrator, "calibrator")  # type: ignore[type-abstract]
 
 
 def _as_double(probabilities: Tensor, classes: int | None = None) -> Tensor:
@@ -169,11 +142,10 @@ def _keep_prediction(result: Tensor, predicted: Tensor) -> Tensor:
     return result.scatter(-1, predicted, torch.where(lost, raised, result.gather(-1, predicted)))
 
 
-def calibrator_of(config: Mapping[str, Any]) -> Calibrator | None:
+def calibrator_of(config: Mapping[str, Json]) -> Calibrator | None:
     """The calibrator in a run's config.json: that of `mixupmp fit`, or of a saved estimator."""
     estimator = config.get("estimator") or {"state": {}}
-    document = config["spec"].get("calibrator") or estimator["state"].get("calibrator")
-    return None if document is None else calibrator_from_dict(document)
+    return read_calibrator(config["spec"].get("calibrator") or estimator["state"].get("calibrator"))
 
 
 def pool(members: Tensor, calibrator: Calibrator | None) -> Tensor:

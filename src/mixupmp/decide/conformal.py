@@ -17,19 +17,19 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.spec import register
 from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
 
 KINDS = ("lac", "aps", "raps")
 
 
+@register
 @dataclass(frozen=True)
 class Conformal:
     """A fitted set predictor: the sorted scores of the held-out rows and their settings."""
@@ -41,6 +41,12 @@ class Conformal:
     randomized: bool = True
     penalty: float = 0.0
     free_ranks: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UnknownName("conformal score", str(self.kind), KINDS)
+        rising = all(a <= b for a, b in itertools.pairwise(self.scores))
+        check(rising, "scores", "some", "numbers in rising order")
 
     def attainable(self, coverage: float) -> bool:
         """Whether there were enough rows; if not, only the set of all classes has this coverage."""
@@ -71,24 +77,6 @@ class Conformal:
         """Which classes of each row have scores within these limits; the most probable too, unless `allow_empty`."""
         inside = self._class_scores(probabilities) <= limits
         return inside if allow_empty else inside.scatter(1, probabilities.argmax(1, keepdim=True), True)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self), "scores": list(self.scores)}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Conformal:
-        """The predictor that `to_dict` described."""
-        try:
-            scores = tuple(float(score) for score in state["scores"])
-            fitted = cls(**{**state, "scores": scores})
-        except (KeyError, TypeError) as error:
-            raise BadData(f"this is not a conformal predictor: {error!r}. Give what to_dict() returned.") from error
-        if fitted.kind not in KINDS:
-            raise UnknownName("conformal score", str(fitted.kind), KINDS)
-        if any(not (a <= b) for a, b in itertools.pairwise(scores)):
-            raise BadData("the scores of a conformal predictor must be numbers in rising order.")
-        return fitted
 
     def _rank(self, coverage: float) -> int:
         check(0 < coverage < 1, "coverage", coverage, "between 0 and 1, both excluded")
@@ -137,8 +125,6 @@ def fit_conformal(
     penalty, free_ranks : float, int
         RAPS: the penalty of each class beyond the `free_ranks` most probable ones.
     """
-    if kind not in KINDS:
-        raise UnknownName("conformal score", kind, KINDS)
     check(0 <= seed < 2**62, "seed", seed, "from 0 to 2**62 - 1")
     check(penalty >= 0, "penalty", penalty, "at least 0")
     check(free_ranks >= 0, "free_ranks", free_ranks, "at least 0")

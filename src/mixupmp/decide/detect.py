@@ -53,9 +53,7 @@ PROBABILITY_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "mutual_information": information_gain,
     "max_probability": lambda members: 1 - members.mean(0).amax(-1),
 }
-OUTPUT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
-    "energy": lambda outputs: -outputs.logsumexp(-1).mean(0),
-}
+OUTPUT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {"energy": lambda outputs: -outputs.logsumexp(-1).mean(0)}
 FEATURE_SCORES = ("nearest", "mahalanobis")  # see `mixupmp.decide.features`
 SCORES = (*PROBABILITY_SCORES, *OUTPUT_SCORES, *FEATURE_SCORES)
 

@@ -39,7 +39,7 @@ class CandidateResult:
     standard_error: float = 0.0
 
 
-class Evaluator:
+class HeldOutEvaluator:
     """Trains members on the training rows of each fold and computes their losses on its held-out rows."""
 
     def __init__(self, plan: Plan, search: Search, engine: Engine, held_out: Rows | None = None) -> None:

@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from mixupmp.core.errors import check
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.rows import LabeledRows, Rows, split
+from mixupmp.core.rows import Rows
 from mixupmp.core.seeds import generator
+from mixupmp.core.split import LabeledRows, split
 from mixupmp.metrics.checks import TINY
 from mixupmp.metrics.regression import mixture_crps, mixture_nll
 

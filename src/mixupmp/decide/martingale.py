@@ -75,9 +75,9 @@ class MartingaleDiagnostic:
 
 def martingale_diagnostic(
     learner: Learner,
-    inputs: Any,
+    inputs: object,
     labels: Integers,
-    queries: Any,
+    queries: object,
     *,
     rows: int | None = None,
     steps: int = 1,

@@ -13,24 +13,31 @@ names it: such a class is in every set, and such a group's sets hold all classes
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, UnknownName, check
+from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.spec import register
 from mixupmp.decide.conformal import Conformal, fit_conformal
 from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
 
 
+@register
 @dataclass(frozen=True)
 class Mondrian:
     """A fitted set predictor for each class, in their order, or for each group, by name."""
 
     by: Literal["class", "group"]
-    parts: Mapping[str, Conformal]
+    parts: dict[str, Conformal]
+
+    def __post_init__(self) -> None:
+        alike = {replace(part, scores=()) for part in self.parts.values()}
+        whole = len(alike) == 1 and (self.by == "group" or len(self.parts) == next(iter(alike)).classes)
+        check(whole, "parts", list(self.parts), "a Mondrian predictor's: one for each class or group, all of one kind")
 
     def attainable(self, coverage: float) -> bool:
         """Whether every part had enough rows."""
@@ -68,27 +75,6 @@ class Mondrian:
         if strange is not None:
             raise UnknownName("group of the held-out rows", strange, self.parts)
         return torch.tensor([places[name] for name in names])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"by": self.by, "parts": [[name, part.to_dict()] for name, part in self.parts.items()]}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Mondrian:
-        """The predictor that `to_dict` described."""
-        try:
-            parts = {str(name): Conformal.from_dict(part) for name, part in state["parts"]}
-            by = state["by"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadData(f"this is not a Mondrian predictor: {error!r}. Give what to_dict() returned.") from error
-        alike = {replace(part, scores=()) for part in parts.values()}
-        if (
-            by not in ("class", "group")
-            or len(alike) != 1
-            or (by == "class" and len(parts) != next(iter(alike)).classes)
-        ):
-            raise BadData("a Mondrian predictor has a part for each class, or for each group, all of one kind.")
-        return cls(by, parts)
 
 
 def fit_mondrian(

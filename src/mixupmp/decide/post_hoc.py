@@ -26,12 +26,14 @@ from mixupmp.core.fields import Fields, RawInputs, as_taken, as_tensor
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.member_summary import left_out
 from mixupmp.core.methods import Method, mixup_mp
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior, Task, left_out
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import Rows, Standardize, split
+from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.samplers import Ensemble
+from mixupmp.core.split import split
 from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
 from mixupmp.decide.default import Choice
 from mixupmp.decide.search import Candidate, Search
@@ -92,11 +94,6 @@ def posterior_of(
         How many heads.
     recipe, seed, device, engine
         Of the heads' fit.
-
-    Returns
-    -------
-    Posterior
-        A row's features are computed once for all members.
 
     Examples
     --------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf, isfinite
-from typing import Any, Literal
+from math import inf
+from typing import Literal
 
 from mixupmp.core.base_measures import AtLayer, BaseMeasure, Mixup
 from mixupmp.core.errors import check, whole
+from mixupmp.core.foreign import Json
 from mixupmp.core.plan import Plan
 from mixupmp.core.spec import encode, shown
 from mixupmp.decide.held_out import CRITERIA
@@ -119,10 +120,11 @@ class Candidate:
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
         return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        base = {} if self.base is None else {"base": encode(self.base)}
-        return {"ratio": finite_or_text(self.ratio), "alpha": self.alpha, "epochs": self.epochs, **base}
+    def to_dict(self) -> dict[str, Json]:
+        """For JSON; infinity as text."""
+        base = {} if self.base is None else {"base": self.base}
+        found: dict[str, Json] = encode({"ratio": self.ratio, "alpha": self.alpha, "epochs": self.epochs, **base})
+        return found
 
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
@@ -135,11 +137,6 @@ def _with_alpha(base: BaseMeasure, alpha: float) -> BaseMeasure:
     if isinstance(base, AtLayer):
         return replace(base, base=_with_alpha(base.base, alpha))
     return replace(base, alpha=alpha) if hasattr(base, "alpha") else base  # type: ignore[type-var]
-
-
-def finite_or_text(value: float) -> float | str:
-    """The number, or "inf", which JSON has no number for."""
-    return value if isfinite(value) else str(value)
 
 
 def epoch_grid(longest: int, shortest: int = 1, factor: float = 2.0) -> tuple[int, ...]:

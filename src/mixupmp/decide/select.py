@@ -16,18 +16,18 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.foreign import Json
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import encode, shown
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.evaluator import CandidateResult, Evaluator
+from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.held_out import check_criterion
-from mixupmp.decide.search import Candidate, Search, finite_or_text
+from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trials import Trial, halve, race
 from mixupmp.train.ray import connected
 from mixupmp.train.run import Engine
@@ -71,29 +71,24 @@ class Selection:
         against = "" if candidate.ratio == 0 else f"{result.difference:+.4f} ± {result.standard_error:.4f}"
         return (f"{candidate.ratio:g}", *optional, str(result.members), f"{result.score:.4f}", against)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain JSON values; infinities as text."""
+        shown = ("members", "score", "scores", "by_epochs", "difference", "standard_error")
         curve = [
-            {
-                **result.candidate.to_dict(),
-                "members": result.members,
-                "score": finite_or_text(result.score),
-                "scores": {str(k): finite_or_text(v) for k, v in result.scores.items()},
-                "by_epochs": {str(k): finite_or_text(v) for k, v in result.by_epochs.items()},
-                "difference": finite_or_text(result.difference),
-                "standard_error": finite_or_text(result.standard_error),
-            }
-            for result in self.results
+            {**result.candidate.to_dict(), **{name: getattr(result, name) for name in shown}} for result in self.results
         ]
-        return {
-            **self.chosen.to_dict(),
-            "criterion": self.criterion,
-            "rows": self.rows,
-            "member_fits": self.member_fits,
-            "seconds": round(self.seconds, 1),
-            "temperature": None if self.calibrator is None else self.calibrator.temperature,
-            "curve": curve,
-        }
+        found: dict[str, Json] = encode(
+            {
+                **self.chosen.to_dict(),
+                "criterion": self.criterion,
+                "rows": self.rows,
+                "member_fits": self.member_fits,
+                "seconds": round(self.seconds, 1),
+                "temperature": None if self.calibrator is None else self.calibrator.temperature,
+                "curve": curve,
+            }
+        )
+        return found
 
 
 def select(
@@ -136,7 +131,7 @@ def select(
         raise InvalidArgument("plan", type(plan.train).__name__, must)
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
-    evaluator = Evaluator(plan, search, engine, held_out)
+    evaluator = HeldOutEvaluator(plan, search, engine, held_out)
     trials = [Trial(candidate, evaluator) for candidate in search.candidates()]
     members = min(plan.method.sampler.networks, search.members or plan.method.sampler.networks)
     with connected(address) if engine == "ray" else nullcontext():

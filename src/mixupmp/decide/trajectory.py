@@ -24,11 +24,7 @@ from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 
 def outputs_by_epochs(
-    plan: Plan,
-    members: Sequence[int],
-    epochs: Sequence[int],
-    inputs: Tensor,
-    engine: Engine = "auto",
+    plan: Plan, members: Sequence[int], epochs: Sequence[int], inputs: Tensor, engine: Engine = "auto"
 ) -> dict[int, Tensor]:
     """{epochs: (members, rows, outputs)} on raw inputs; lengths at which every member had diverged are left out.
 

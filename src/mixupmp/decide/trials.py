@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.threads import cores
-from mixupmp.decide.evaluator import CandidateResult, Evaluator
+from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.search import Candidate
 from mixupmp.decide.trajectory import Training
 
@@ -27,14 +27,14 @@ class _Tried(NamedTuple):
     outputs: list[Tensor]
 
     @classmethod
-    def of(cls, evaluator: Evaluator, outputs: list[Tensor]) -> _Tried:
+    def of(cls, evaluator: HeldOutEvaluator, outputs: list[Tensor]) -> _Tried:
         return cls(*evaluator.losses(outputs), outputs)
 
 
 class Trial:
     """A candidate's members so far, their outputs on held-out rows, and its result."""
 
-    def __init__(self, candidate: Candidate, evaluator: Evaluator) -> None:
+    def __init__(self, candidate: Candidate, evaluator: HeldOutEvaluator) -> None:
         self.candidate, self.evaluator = candidate, evaluator
         self.result = CandidateResult(candidate)
         self.outputs: list[dict[int, list[Tensor]]] = [{} for _ in evaluator.plans]
@@ -116,7 +116,7 @@ class Trial:
         result.scores[result.members] = result.score
 
 
-def race(trials: list[Trial], evaluator: Evaluator, callback: Callable[[str], None] | None) -> None:
+def race(trials: list[Trial], evaluator: HeldOutEvaluator, callback: Callable[[str], None] | None) -> None:
     """Train all candidates from length to length, and leave those that have not become better for some lengths.
 
     Networks are trained side by side in threads, if they draw from generators of their own; the same bits.

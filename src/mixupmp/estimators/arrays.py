@@ -54,14 +54,14 @@ class Layout:
         return _as_numbers(found, self.pixels, self.deep)
 
 
-def is_several(X: Any) -> bool:
+def is_several(X: object) -> bool:
     """Whether X is several inputs of a network: a dict, or a tuple of arrays of rows."""
     if isinstance(X, Mapping):
         return not hasattr(X, "shape")  # scipy has a sparse matrix that is a dict
     return isinstance(X, tuple) and len(X) > 0 and all(getattr(part, "ndim", 0) > 1 for part in X)
 
 
-def is_images(X: Any) -> bool:
+def is_images(X: object) -> bool:
     """Whether X is a list of PIL images."""
     return isinstance(X, list | tuple) and len(X) > 0 and all(hasattr(image, "getbands") for image in X)
 
@@ -89,7 +89,7 @@ def read_several(X: Any) -> tuple[Tensor, Layout]:
     return fields.pack(X), Layout("fields", fields.shape, fields=fields)
 
 
-def read_array(X: Any, layout: str | None = None, network: NetworkChoice = None) -> tuple[Tensor, Layout]:
+def read_array(X: object, layout: str | None = None, network: NetworkChoice = None) -> tuple[Tensor, Layout]:
     """An array of more than two axes, or of tokens; what is left open is decided by its shape, or by the network.
 
     An array of three axes is gray images, or else a series (rows, channels, time) where the given network takes the
@@ -133,7 +133,7 @@ def prefers(network: NetworkChoice, rows: Tensor, others: Tensor) -> bool:
     builds = callable(network) and not isinstance(network, nn.Module) and required_arguments(network) == 0
     if not isinstance(network, nn.Module) and not builds:
         return False
-    build: Callable[[], Any] = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network  # type: ignore[assignment]
+    build: Callable[[], object] = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network  # type: ignore[assignment]
     return not _takes(build, others) and _takes(build, rows)
 
 
@@ -177,7 +177,7 @@ def _as_numbers(array: Tensor, pixels: bool, deep: bool) -> Tensor:
     return numbers
 
 
-def _without_lists(X: Any) -> Any:
+def _without_lists(X: object) -> Any:
     """Nested lists in a dict or tuple as arrays."""
     if isinstance(X, Mapping):
         return {name: np.asarray(value) if isinstance(value, list) else value for name, value in X.items()}

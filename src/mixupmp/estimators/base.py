@@ -6,9 +6,9 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
-from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.errors import check
 from mixupmp.core.fields import Fields
 from mixupmp.core.foreign import Json
@@ -29,19 +28,17 @@ from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.streams import DatasetRows, IterableRows
-from mixupmp.decide.default import ALPHA, Choice, choose
-from mixupmp.decide.enough import Enough, enough_members
-from mixupmp.decide.post_hoc import fit_heads, heads_method
-from mixupmp.decide.search import Search
+from mixupmp.decide.default import Choice
 from mixupmp.decide.select import Selection
 from mixupmp.estimators.arrays import Layout
 from mixupmp.estimators.inputs import FitInputs, Inputs, read_again, standardizer
+from mixupmp.estimators.saved import estimator_classes, load_estimator, save_estimator
 from mixupmp.export.flags import Flags
 from mixupmp.export.onnx import export_onnx
 from mixupmp.networks.factories import NetworkChoice
 from mixupmp.store.load import Metrics, NetworkClass
 from mixupmp.train.loggers import Logger, log_posterior, logging_to
-from mixupmp.train.plans import MEMBERS, make_plan, mixup_mp_for, under_trained
+from mixupmp.train.plans import make_plan, under_trained
 from mixupmp.train.run import Engine, fit
 
 # Tables are predicted in blocks of this many rows, the last one filled up: a matrix product of another height may round
@@ -50,35 +47,24 @@ BLOCK_ROWS = 256
 RandomState = int | np.random.RandomState | None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     """Parameters that every estimator here has. A subclass says which method, and reads labels in its own way."""
 
-    posterior_: Posterior
-    layout_: Layout
-    method_: Method
-    epochs_: int
-    selection_: Selection | None
+    network: NetworkChoice = None
+    fine_tune: bool = False
+    recipe: Recipe | None = None
+    epochs: int | None = None
+    engine: Engine = "auto"
+    device: str = "cpu"
+    random_state: RandomState = None
+    logger: Logger | None = None
 
-    def __init__(
-        self,
-        *,
-        network: NetworkChoice = None,
-        fine_tune: bool = False,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-        engine: Engine = "auto",
-        device: str = "cpu",
-        random_state: RandomState = None,
-        logger: Logger | None = None,
-    ) -> None:
-        self.network = network
-        self.fine_tune = fine_tune
-        self.recipe = recipe
-        self.epochs = epochs
-        self.engine = engine
-        self.device = device
-        self.random_state = random_state
-        self.logger = logger
+    posterior_: Posterior = field(init=False)
+    layout_: Layout = field(init=False)
+    method_: Method = field(init=False)
+    epochs_: int = field(init=False)
+    selection_: Selection | None = field(init=False)
 
     @abstractmethod
     def _method(self, shape: tuple[int, ...]) -> Method:
@@ -160,10 +146,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         >>> model.save("model")  # doctest: +SKIP
         >>> MixupMPClassifier.load("model").predict_proba(X)  # doctest: +SKIP
         """
-        from mixupmp.estimators.saved import save_estimator  # which knows all the classes
-
         check_is_fitted(self)
-        save_estimator(self, Path(folder), metrics)
+        save_estimator(self, Path(folder), metrics, estimator_classes(PosteriorEstimator))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], network: NetworkClass | None = None) -> Self:
@@ -176,9 +160,7 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         network
             The class or factory of a network that is not this package's own.
         """
-        from mixupmp.estimators.saved import load_estimator
-
-        found = load_estimator(Path(folder), network)
+        found = load_estimator(Path(folder), network, estimator_classes(PosteriorEstimator))
         check(
             isinstance(found, cls), "folder", str(folder), f"one with a {cls.__name__}", f"Use {type(found).__name__}."
         )
@@ -230,72 +212,6 @@ class UnderTrained(UserWarning):
     """Members were trained for fewer steps than they need to fit their rows."""
 
 
-class MixupParameters(PosteriorEstimator):
-    """The numbers of MixupMP, given or chosen."""
-
-    ratio: float | str
-    alpha: float | str
-    r: float | None
-    members: int | str | None
-    share_weights: bool | None
-    search: Search | None
-    enough_: Enough | None
-
-    @property
-    def ratio_(self) -> float:
-        """r of the fit."""
-        return self.method_.predictive.ratio
-
-    @property
-    def alpha_(self) -> float | None:
-        """alpha of the fit; None where r = 0 left nothing to blend."""
-        return getattr(self.method_.predictive.base, "alpha", None)
-
-    def _fixed(self) -> tuple[float | None, float | None]:
-        """r and alpha; None: to be chosen."""
-        given = {"ratio": self.ratio if self.r is None else self.r, "alpha": self.alpha}
-        for name, value in given.items():
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            check(number or value == "auto", name, value, "a number, or 'auto' to choose it on validation rows")
-        ratio, alpha = (None if value == "auto" else float(value) for value in given.values())
-        return ratio, alpha
-
-    def _method(self, shape: tuple[int, ...]) -> Method:
-        ratio, alpha = self._fixed()
-        members, share_weights = self.members, self.share_weights
-        if isinstance(members, str):
-            known = members == "auto" and self._body is None and not share_weights
-            check(known, "members", members, "a number, None, or 'auto' for separate networks")
-            members, share_weights = MEMBERS, False
-        if self._body is not None:
-            return heads_method(members)
-        numbers = 1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha
-        method = mixup_mp_for(shape, self.network, *numbers, members, share_weights)
-        layer, predictive = getattr(self, "mix_layer", None), method.predictive
-        if layer is None or predictive.base is None:
-            return method
-        return replace(method, predictive=replace(predictive, base=AtLayer(predictive.base, layer)))
-
-    def _choose(self, plan: Plan) -> Choice:
-        ratio, alpha = self._fixed()
-        calibrate = getattr(self, "calibrate", False)
-        if self._body is not None:
-            body = None if self._body == "auto" else self._body
-            return fit_heads(plan, body=body, ratio=ratio, alpha=alpha, calibrate=calibrate, engine=self.engine)
-        auto = self.members == "auto"
-        choice = choose(
-            plan,
-            ratio=ratio,
-            alpha=alpha,
-            length=self.recipe is None and self.epochs is None,
-            calibrate=calibrate and not auto,
-            search=self.search if ratio is None or alpha is None else None,
-            engine=self.engine,
-        )
-        self.enough_ = enough_members(choice.plan, engine=self.engine) if auto else None
-        return choice if self.enough_ is None else self.enough_.applied(choice, calibrate)
-
-
 def seed_of(random_state: RandomState) -> int:
     """The seed: the number itself, or one drawn from a generator (numpy's global one for None)."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
@@ -303,7 +219,7 @@ def seed_of(random_state: RandomState) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def weights_of(sample_weight: Any, count: int, factors: NDArray[np.float64] | None = None) -> Tensor | None:
+def weights_of(sample_weight: object, count: int, factors: NDArray[np.float64] | None = None) -> Tensor | None:
     """Sample weights times class weights, as they are; None where every row counts one."""
     if sample_weight is None and factors is None:
         return None
@@ -320,7 +236,7 @@ def counted(
     if isinstance(inputs, IterableRows):
         check(weights is None, "sample_weight", "given", "left out for an IterableDataset, whose rows have no numbers")
         return inputs
-    rows = Rows(inputs, labels) if isinstance(inputs, Tensor) else replace(inputs, labels=labels, _idle=None)
+    rows = Rows(inputs, labels) if isinstance(inputs, Tensor) else replace(inputs, labels=labels)
     if weights is None:
         return rows
     seen = weights > 0

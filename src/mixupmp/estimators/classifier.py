@@ -1,49 +1,18 @@
-"""A scikit-learn classifier over a posterior of networks."""
+"""A scikit-learn classifier over a posterior of networks, by any method."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
-
-from mixupmp import metrics
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
-from mixupmp.core.foreign import Json
-from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.methods import Method, method_named
 from mixupmp.core.plan import Plan
-from mixupmp.core.recipe import Recipe
-from mixupmp.core.rows import split
-from mixupmp.core.spec import decode
-from mixupmp.core.streams import IterableRows
-from mixupmp.decide.calibrators import Temperature, calibrator_from_dict
 from mixupmp.decide.default import Choice, calibrated
-from mixupmp.decide.detect import Detector
-from mixupmp.decide.features import fit_reference
-from mixupmp.estimators.base import RandomState, counted, weights_of
-from mixupmp.estimators.decisions import CalibratedClassifier
-from mixupmp.estimators.inputs import Inputs, decode_labels, encode_labels, read_fit
-from mixupmp.networks.factories import NetworkChoice
-from mixupmp.train.loggers import Logger
-from mixupmp.train.run import Engine
-
-UNCERTAINTIES = {
-    "entropy": metrics.predictive_entropy,
-    "mutual_information": metrics.mutual_information,
-    "variation": metrics.variation_ratio,
-    "gini": metrics.gini,
-}
-ClassWeight = dict[Any, float] | Literal["balanced"] | None
+from mixupmp.estimators.base_classifier import BaseClassifier
 
 
-class PosteriorClassifier(CalibratedClassifier):
+@dataclass(eq=False, repr=False)
+class PosteriorClassifier(BaseClassifier):
     """A classifier whose probabilities come from a posterior over networks, by any method of this package.
 
     Beside scikit-learn's methods it has `predict_members`, `uncertainty`, `calibrate_on`, `predict_set`,
@@ -103,34 +72,7 @@ class PosteriorClassifier(CalibratedClassifier):
     (150, 3)
     """
 
-    def __init__(
-        self,
-        method: str | Method = "mixup-mp",
-        *,
-        network: NetworkChoice = None,
-        fine_tune: bool = False,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-        calibrate: bool = True,
-        class_weight: ClassWeight = None,
-        engine: Engine = "auto",
-        device: str = "cpu",
-        random_state: RandomState = None,
-        logger: Logger | None = None,
-    ) -> None:
-        super().__init__(
-            network=network,
-            fine_tune=fine_tune,
-            recipe=recipe,
-            epochs=epochs,
-            engine=engine,
-            device=device,
-            random_state=random_state,
-            logger=logger,
-        )
-        self.method = method
-        self.calibrate = calibrate
-        self.class_weight = class_weight
+    method: str | Method = "mixup-mp"
 
     def _method(self, shape: tuple[int, ...]) -> Method:
         if isinstance(self.method, Method):
@@ -141,211 +83,3 @@ class PosteriorClassifier(CalibratedClassifier):
 
     def _choose(self, plan: Plan) -> Choice:
         return calibrated(plan, self.engine) if self.calibrate else Choice(plan)
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature of the averaged probabilities; 1 where they are not scaled."""
-        return self.calibrator_.temperature if isinstance(self.calibrator_, Temperature) else 1.0
-
-    def fit(
-        self,
-        X: Inputs,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        validation: Any = None,
-        layout: str | None = None,
-        in_memory: bool | None = None,
-    ) -> Self:
-        """Fit the posterior.
-
-        Parameters
-        ----------
-        y
-            The labels: anything that can be sorted. None where X brings them.
-        sample_weight
-            How much each row counts.
-        X
-            A table or data frame; images, series, videos or tokens as an array; a list of PIL images; a dict or tuple
-            of arrays for a network that takes several inputs; or a torch Dataset or DataLoader, which bring their own
-            labels.
-        validation
-            A pair (X, y), or a Dataset: its NLL and ECE after each epoch go to the logger. A share, such as .2: that
-            much of the rows, which are then not trained on.
-        layout
-            The axes of X where its shape does not tell: "NCHW", "NHWC", "NHW" (gray images), "NCT" or "NTC" (series),
-            "NCTHW", "NTCHW" or "NTHWC" (videos), "tokens" (whole numbers that are kept as they are), "table". The
-            network gets the channels first.
-        in_memory
-            Whether a Dataset is read once into memory. By default it is streamed by a DataLoader in every epoch, so
-            that random transforms are drawn anew, unless it is a TensorDataset.
-
-        Returns
-        -------
-        self
-        """
-        given = read_fit(self, X, y, layout=layout, in_memory=in_memory)
-        labels = given.labels
-        check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        factors = None if self.class_weight is None else compute_sample_weight(self.class_weight, labels)
-        weights = weights_of(sample_weight, len(labels), factors)
-        rows = counted(given.inputs, torch.from_numpy(numbers.astype(np.int64)), weights)
-        if isinstance(rows, IterableRows):
-            rows.encode = self._numbers
-        if len(self.classes_) < 2 or (rows.labels is not None and bool((rows.labels == rows.labels[0]).all())):
-            raise BadData("y has rows of 1 class only (sample_weight=0 rows left out): a classifier needs two classes.")
-        self.layout_, held = given.layout, None
-        if isinstance(validation, float):
-            if isinstance(rows, IterableRows):
-                raise InvalidArgument("validation", validation, "rows of their own, as those of X have no numbers")
-            rows, part = split(rows, validation)
-            held = part.read()
-        elif validation is not None:
-            held = self._labeled(*_pair(validation))
-        names = tuple(str(label) for label in self.classes_)
-        choice = self._fit_posterior(rows, given, Categorical(len(names)), names, held)
-        self.calibrator_, self.held_out_, self.groups_ = choice.calibrator, None, None
-        self.detector_ = replace(choice.detector or Detector({}), reference=fit_reference(self.posterior_, rows))
-        return self
-
-    def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
-        """(rows, classes): the posterior predictive, calibrated: see `calibrator_`.
-
-        Parameters
-        ----------
-        X
-            As `fit` takes it.
-
-        Returns
-        -------
-        ndarray of shape (rows, classes)
-            In the order of `classes_`.
-        """
-        probabilities: NDArray[np.float64] = self._pooled(self._member_probabilities(X)).double().numpy()
-        return probabilities / probabilities.sum(1, keepdims=True)
-
-    def predict_log_proba(self, X: Inputs) -> NDArray[np.float64]:
-        """The logarithm of `predict_proba`; of a probability that is zero, that of the smallest number above it."""
-        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
-
-    def predict(self, X: Inputs) -> NDArray[Any]:
-        """The most probable class of each row.
-
-        Parameters
-        ----------
-        X
-            As `fit` takes it.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            Labels of `classes_`.
-        """
-        best = self.predict_proba(X).argmax(1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
-
-    def score(self, X: Inputs, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate_on`.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for `fit`.
-
-        Returns
-        -------
-        float
-            Share of the rows that are right.
-        """
-        check_is_fitted(self)
-        self._numbers(y)
-        accuracy: float = super().score(X, y, sample_weight)
-        return accuracy
-
-    def predict_members(self, X: Inputs) -> NDArray[np.float64]:
-        """(members, rows, classes): the predictions of each posterior sample.
-
-        Parameters
-        ----------
-        X
-            As `fit` takes it.
-
-        Returns
-        -------
-        ndarray of shape (members, rows, classes)
-        """
-        members: NDArray[np.float64] = self._member_probabilities(X).double().numpy()
-        return members
-
-    def uncertainty(
-        self, X: Inputs, kind: Literal["entropy", "mutual_information", "variation", "gini"] = "entropy"
-    ) -> NDArray[np.float64]:
-        """The uncertainty of each row's prediction.
-
-        "entropy" of the predictive and "gini" (1 - sum p^2) are the total uncertainty; "mutual_information" and
-        "variation" (the share of members outvoted) measure the disagreement of members, which more data would settle.
-
-        Parameters
-        ----------
-        X
-            As `fit` takes it.
-        kind
-            One of the four.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            In nats for the entropies.
-        """
-        if kind not in UNCERTAINTIES:
-            raise UnknownName("uncertainty", str(kind), UNCERTAINTIES)
-        members = self._member_probabilities(X).double()
-        # The first two are functions of the predictive that predict_proba gives; the others of the members.
-        given = self._pooled(members) if kind in ("entropy", "gini") else members
-        values: NDArray[np.float64] = UNCERTAINTIES[kind](given).double().numpy()
-        return values
-
-    def evaluate(self, X: Inputs, y: Any = None) -> dict[str, float | None]:
-        """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ...
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        dict
-            A number for each metric; shares, not percent.
-        """
-        rows = self._labeled(X, y)
-        members = self._calibrated(rows.inputs)
-        found = metrics.evaluate(self._pooled(members), rows.labels)
-        found["mutual_information"] = float(metrics.mutual_information(members).mean())
-        return found
-
-    def _state(self) -> tuple[dict[str, Json], dict[str, Tensor]]:
-        calibrator = None if self.calibrator_ is None else self.calibrator_.to_dict()
-        tensors = {} if self.held_out_ is None else dict(zip(("probabilities", "labels"), self.held_out_, strict=True))
-        groups = None if self.groups_ is None else list(self.groups_)
-        return {"classes": encode_labels(self.classes_), "calibrator": calibrator, "groups": groups}, tensors
-
-    def _restore(self, state: dict[str, Json], tensors: dict[str, Tensor]) -> None:
-        outputs = self.posterior_.task.require_classes("for a classifier")
-        self.classes_ = decode_labels(state["classes"])
-        check(self.classes_.shape == (outputs,), "classes", self.classes_.tolist(), f"{outputs} labels, one an output")
-        self.calibrator_ = None if state["calibrator"] is None else calibrator_from_dict(state["calibrator"])
-        self.held_out_ = (tensors["probabilities"], tensors["labels"]) if tensors else None
-        groups = state.get("groups")
-        self.groups_ = None if groups is None else decode(groups, tuple[str, ...], "groups")
-        fits = self.groups_ is None or (self.held_out_ is not None and len(self.groups_) == len(self.held_out_[1]))
-        check(fits, "groups", self.groups_, "the group of each held-out row")
-
-
-def _pair(validation: Any) -> tuple[Any, Any]:
-    if isinstance(validation, tuple):
-        check(len(validation) == 2, "validation", validation, "a pair (X, y), or a Dataset")
-        return validation[0], validation[1]
-    return validation, None

@@ -14,24 +14,24 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.errors import BadData
+from mixupmp.core.fields import LABELS, parted
 from mixupmp.core.recipe import some_rows
-from mixupmp.core.streams import LABELS, DatasetRows, IterableRows, parted, stream_of
+from mixupmp.core.streams import DatasetRows, IterableRows, stream_of
 
 SAMPLE = 2048  # rows of a stream from which the scaling of its inputs is computed
 BLOCK = 256
 
 
-def stream_for(X: Any) -> DatasetRows | IterableRows | None:
+def stream_for(X: object) -> DatasetRows | IterableRows | None:
     """A stream of its own for a Dataset, a DataLoader or a stream; None for anything else."""
     if not isinstance(X, TorchDataset | DataLoader | DatasetRows | IterableRows):
         return None
-    found = stream_of(X)
-    return replace(found, _idle=None) if isinstance(found, DatasetRows) else replace(found)
+    return replace(stream_of(X))
 
 
 def is_in_memory(stream: DatasetRows | IterableRows) -> bool:
     """Whether the Dataset only holds tensors, so that reading them again gives nothing new."""
-    dataset: Any = stream.dataset
+    dataset: object = stream.dataset
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     return isinstance(dataset, TensorDataset)
@@ -55,7 +55,7 @@ def probe(stream: DatasetRows | IterableRows) -> tuple[Any, NDArray[Any]]:
     return _joined(list(stream.raw(list(some_rows(stream, SAMPLE).split(BLOCK)))))
 
 
-def _joined(batches: list[Any]) -> tuple[Any, NDArray[Any]]:
+def _joined(batches: list[object]) -> tuple[Any, NDArray[Any]]:
     parts = [parted(batch) for batch in batches]
     return _cat([inputs for inputs, _ in parts]), np.concatenate([np.asarray(labels) for _, labels in parts])
 
@@ -79,7 +79,7 @@ def labels_of(stream: DatasetRows | IterableRows) -> NDArray[Any]:
     return np.concatenate([np.asarray(parted(batch)[1]) for batch in stream.raw(_chunks(len(stream)))])
 
 
-def _known_labels(dataset: Any) -> NDArray[Any] | None:
+def _known_labels(dataset: object) -> NDArray[Any] | None:
     if isinstance(dataset, Subset):
         known = _known_labels(dataset.dataset)
         return None if known is None else known[np.asarray(dataset.indices)]
@@ -99,7 +99,7 @@ def stream_inputs(stream: DatasetRows | IterableRows, inputs: int) -> Iterator[A
         yield inputs_alone(batch, inputs)
 
 
-def inputs_alone(batch: Any, inputs: int) -> Any:
+def inputs_alone(batch: object, inputs: int) -> Any:
     """The inputs of a collated batch of items with or without labels."""
     if isinstance(batch, Mapping):
         return {name: value for name, value in batch.items() if name not in LABELS}

@@ -43,7 +43,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     def calibrate_on(
         self,
         X_val: Inputs,
-        y_val: Any = None,
+        y_val: object = None,
         kind: Literal["temperature", "vector", "isotonic"] | None = "temperature",
         each_member: bool = False,
         kept: float = 0.5,
@@ -247,7 +247,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             raise UnknownName("class", str(y[strange][0]), [str(label) for label in self.classes_])
         return torch.from_numpy(places.astype(np.int64))
 
-    def _labeled(self, X: Inputs, y: Any) -> Rows:
+    def _labeled(self, X: Inputs, y: object) -> Rows:
         X, y = unpack(X, y)
         check(y is not None, "y", None, "the label of every row, where X brings none")
         rows = Rows(read_batch(self, X, self.layout_), self._numbers(y))

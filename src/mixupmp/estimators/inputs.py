@@ -25,14 +25,7 @@ from mixupmp.core.spec import encode
 from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.data.layouts import check_layout
 from mixupmp.estimators.arrays import Layout, is_images, is_several, read_array, read_several, takes_tokens
-from mixupmp.estimators.datasets import (
-    is_in_memory,
-    labels_of,
-    probe,
-    read_all,
-    stream_for,
-    stream_inputs,
-)
+from mixupmp.estimators.datasets import is_in_memory, labels_of, probe, read_all, stream_for, stream_inputs
 from mixupmp.networks.factories import NetworkChoice
 
 # A table, an array, a dict or tuple of arrays, a list of PIL images, a data frame, Rows, a torch Dataset or a
@@ -59,9 +52,9 @@ class FitInputs:
 
 
 def read_fit(
-    estimator: Any,
+    estimator: object,
     X: Inputs,
-    y: Any,
+    y: object,
     *,
     numeric_y: bool = False,
     layout: str | None = None,
@@ -108,7 +101,9 @@ def _read(
     return inputs, y, found
 
 
-def _read_stream(estimator: Any, stream: DatasetRows | IterableRows, layout: str | None, numeric_y: bool) -> FitInputs:
+def _read_stream(
+    estimator: object, stream: DatasetRows | IterableRows, layout: str | None, numeric_y: bool
+) -> FitInputs:
     """A stream whose batches are read as a sample of its rows was; labels are known, or read in one pass."""
     X, y = probe(stream)
     sample, _, found = _read(estimator, X, y, layout, numeric_y)
@@ -123,12 +118,7 @@ def is_table(X: Inputs) -> bool:
 
 
 def read_table(
-    estimator: BaseEstimator,
-    X: Inputs,
-    y: Any = "no_validation",
-    *,
-    layout: Layout | None,
-    numeric_y: bool = False,
+    estimator: BaseEstimator, X: Inputs, y: object = "no_validation", *, layout: Layout | None, numeric_y: bool = False
 ) -> tuple[Tensor, Any, Layout]:
     """A 2-D table by scikit-learn's rules, as finite numbers, with y and the layout; None: a fit's, found here."""
     X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X

@@ -2,25 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
+import numpy as np
 from torch import nn
 
+from mixupmp.core.base_measures import AtLayer
+from mixupmp.core.errors import check
 from mixupmp.core.methods import Method, deep_ensemble
 from mixupmp.core.plan import Plan
-from mixupmp.core.recipe import Recipe
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.decide.default import ALPHA, Choice, choose
+from mixupmp.decide.enough import Enough, enough_members
+from mixupmp.decide.post_hoc import fit_heads, heads_method
 from mixupmp.decide.search import Search
-from mixupmp.estimators.base import MixupParameters, RandomState
-from mixupmp.estimators.classifier import ClassWeight, PosteriorClassifier
-from mixupmp.networks.factories import NetworkChoice
-from mixupmp.train.loggers import Logger
-from mixupmp.train.plans import mixup_mp_for
-from mixupmp.train.run import Engine
+from mixupmp.estimators.base import PosteriorEstimator, RandomState
+from mixupmp.estimators.base_classifier import BaseClassifier
+from mixupmp.train.plans import MEMBERS, mixup_mp_for
 
 
-class MixupMPClassifier(MixupParameters, PosteriorClassifier):
+class MixupParameters(PosteriorEstimator):
+    """The numbers of MixupMP, given or chosen."""
+
+    ratio: float | str
+    alpha: float | str
+    r: float | None
+    members: int | str | None
+    share_weights: bool | None
+    search: Search | None
+    enough_: Enough | None
+
+    @property
+    def ratio_(self) -> float:
+        """r of the fit."""
+        return self.method_.predictive.ratio
+
+    @property
+    def alpha_(self) -> float | None:
+        """alpha of the fit; None where r = 0 left nothing to blend."""
+        return getattr(self.method_.predictive.base, "alpha", None)
+
+    def _fixed(self) -> tuple[float | None, float | None]:
+        """r and alpha; None: to be chosen."""
+        given = {"ratio": self.ratio if self.r is None else self.r, "alpha": self.alpha}
+        for name, value in given.items():
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            check(number or value == "auto", name, value, "a number, or 'auto' to choose it on validation rows")
+        ratio, alpha = (None if value == "auto" else float(value) for value in given.values())
+        return ratio, alpha
+
+    def _method(self, shape: tuple[int, ...]) -> Method:
+        ratio, alpha = self._fixed()
+        members, share_weights = self.members, self.share_weights
+        if isinstance(members, str):
+            known = members == "auto" and self._body is None and not share_weights
+            check(known, "members", members, "a number, None, or 'auto' for separate networks")
+            members, share_weights = MEMBERS, False
+        if self._body is not None:
+            return heads_method(members)
+        numbers = 1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha
+        method = mixup_mp_for(shape, self.network, *numbers, members, share_weights)
+        layer, predictive = getattr(self, "mix_layer", None), method.predictive
+        if layer is None or predictive.base is None:
+            return method
+        return replace(method, predictive=replace(predictive, base=AtLayer(predictive.base, layer)))
+
+    def _choose(self, plan: Plan) -> Choice:
+        ratio, alpha = self._fixed()
+        calibrate = getattr(self, "calibrate", False)
+        if self._body is not None:
+            body = None if self._body == "auto" else self._body
+            return fit_heads(plan, body=body, ratio=ratio, alpha=alpha, calibrate=calibrate, engine=self.engine)
+        auto = self.members == "auto"
+        choice = choose(
+            plan,
+            ratio=ratio,
+            alpha=alpha,
+            length=self.recipe is None and self.epochs is None,
+            calibrate=calibrate and not auto,
+            search=self.search if ratio is None or alpha is None else None,
+            engine=self.engine,
+        )
+        self.enough_ = enough_members(choice.plan, engine=self.engine) if auto else None
+        return choice if self.enough_ is None else self.enough_.applied(choice, calibrate)
+
+
+@dataclass(eq=False, repr=False)
+class MixupMPClassifier(MixupParameters, BaseClassifier):
     """MixupMP: an ensemble on repeats of the data plus, r times as much, Mixup blends of them.
 
     Parameters
@@ -75,48 +144,15 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
     (1, 3)
     """
 
-    def __init__(
-        self,
-        ratio: float | str = "auto",
-        alpha: float | str = "auto",
-        members: int | str | None = None,
-        *,
-        share_weights: bool | None = None,
-        r: float | None = None,
-        search: Search | None = None,
-        mix_layer: str | None = None,
-        body: str | None = None,
-        network: NetworkChoice = None,
-        fine_tune: bool = False,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-        calibrate: bool = True,
-        class_weight: ClassWeight = None,
-        engine: Engine = "auto",
-        device: str = "cpu",
-        random_state: RandomState = None,
-        logger: Logger | None = None,
-    ) -> None:
-        super().__init__(
-            network=network,
-            fine_tune=fine_tune,
-            recipe=recipe,
-            epochs=epochs,
-            calibrate=calibrate,
-            class_weight=class_weight,
-            engine=engine,
-            device=device,
-            random_state=random_state,
-            logger=logger,
-        )
-        self.ratio = ratio
-        self.alpha = alpha
-        self.members = members
-        self.share_weights = share_weights
-        self.r = r
-        self.search = search
-        self.mix_layer = mix_layer
-        self.body = body
+    ratio: float | str = "auto"
+    alpha: float | str = "auto"
+    members: int | str | None = None
+    _: KW_ONLY
+    share_weights: bool | None = None
+    r: float | None = None
+    search: Search | None = None
+    mix_layer: str | None = None
+    body: str | None = None
 
     @classmethod
     def from_network(
@@ -157,7 +193,8 @@ class MixupMPClassifier(MixupParameters, PosteriorClassifier):
         return cls(ratio, alpha, members, body=body, network=network, calibrate=calibrate, random_state=random_state)
 
 
-class DeepEnsembleClassifier(PosteriorClassifier):
+@dataclass(eq=False, repr=False)
+class DeepEnsembleClassifier(BaseClassifier):
     """A deep ensemble: networks from different starts on the same data. MixupMP with r = 0.
 
     Lakshminarayanan, Pritzel and Blundell, Simple and scalable predictive uncertainty estimation using deep ensembles,
@@ -173,36 +210,9 @@ class DeepEnsembleClassifier(PosteriorClassifier):
         As for `PosteriorClassifier`.
     """
 
-    def __init__(
-        self,
-        members: int | None = None,
-        *,
-        share_weights: bool | None = None,
-        network: NetworkChoice = None,
-        fine_tune: bool = False,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-        calibrate: bool = True,
-        class_weight: ClassWeight = None,
-        engine: Engine = "auto",
-        device: str = "cpu",
-        random_state: RandomState = None,
-        logger: Logger | None = None,
-    ) -> None:
-        super().__init__(
-            network=network,
-            fine_tune=fine_tune,
-            recipe=recipe,
-            epochs=epochs,
-            calibrate=calibrate,
-            class_weight=class_weight,
-            engine=engine,
-            device=device,
-            random_state=random_state,
-            logger=logger,
-        )
-        self.members = members
-        self.share_weights = share_weights
+    members: int | None = None
+    _: KW_ONLY
+    share_weights: bool | None = None
 
     def _method(self, shape: tuple[int, ...]) -> Method:
         method = mixup_mp_for(shape, self.network, 0.0, ALPHA, self.members, self.share_weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,25 +15,18 @@ from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.methods import Method, mixup_mp
-from mixupmp.core.recipe import Recipe
 from mixupmp.core.spec import decode
 from mixupmp.decide.default import ALPHA
 from mixupmp.decide.search import Search
-from mixupmp.estimators.base import (
-    MixupParameters,
-    RandomState,
-    counted,
-    weights_of,
-)
+from mixupmp.estimators.base import counted, weights_of
 from mixupmp.estimators.inputs import Inputs, read_fit, unpack
+from mixupmp.estimators.mixup_mp import MixupParameters
 from mixupmp.metrics.regression import interval_coverage, mixture_crps, mixture_interval, mixture_nll
-from mixupmp.networks.factories import NetworkChoice
-from mixupmp.train.loggers import Logger
-from mixupmp.train.run import Engine
 
 Numbers = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     """MixupMP for regression: blends of rows have blends of their targets, and every member predicts a Gaussian.
 
@@ -78,38 +71,12 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     ((60,), (60,))
     """
 
-    def __init__(
-        self,
-        ratio: float | str = "auto",
-        alpha: float | str = 1.0,
-        members: int = 4,
-        *,
-        r: float | None = None,
-        search: Search | None = None,
-        network: NetworkChoice = None,
-        fine_tune: bool = False,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-        engine: Engine = "auto",
-        device: str = "cpu",
-        random_state: RandomState = None,
-        logger: Logger | None = None,
-    ) -> None:
-        super().__init__(
-            network=network,
-            fine_tune=fine_tune,
-            recipe=recipe,
-            epochs=epochs,
-            engine=engine,
-            device=device,
-            random_state=random_state,
-            logger=logger,
-        )
-        self.ratio = ratio
-        self.alpha = alpha
-        self.members = members
-        self.r = r
-        self.search = search
+    ratio: float | str = "auto"
+    alpha: float | str = 1.0
+    members: int = 4
+    _: KW_ONLY
+    r: float | None = None
+    search: Search | None = None
 
     def _method(self, shape: tuple[int, ...]) -> Method:
         ratio, alpha = self._fixed()
@@ -118,7 +85,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     def fit(
         self,
         X: Inputs,
-        y: Any = None,
+        y: object = None,
         sample_weight: ArrayLike | None = None,
         *,
         layout: str | None = None,
@@ -212,7 +179,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         values: Numbers = parts[kind].sqrt().numpy()
         return values
 
-    def evaluate(self, X: Inputs, y: Any = None, coverage: float = 0.9) -> dict[str, float]:
+    def evaluate(self, X: Inputs, y: object = None, coverage: float = 0.9) -> dict[str, float]:
         """rmse, r2, nll, crps and the share of targets within the interval of this coverage.
 
         Parameters

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 
 from mixupmp.core.errors import BadRun, UnknownName, check
 from mixupmp.core.foreign import Json
@@ -16,29 +18,38 @@ from mixupmp.core.spec import decode, encode, register
 from mixupmp.decide.detect import Detector, read_detector
 from mixupmp.decide.search import Search
 from mixupmp.estimators.arrays import Layout
-from mixupmp.estimators.base import PosteriorEstimator
-from mixupmp.estimators.classifier import PosteriorClassifier
-from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifier
-from mixupmp.estimators.regressor import MixupMPRegressor
 from mixupmp.store.folder import DETECTOR
 from mixupmp.store.load import Metrics, NetworkClass, blaming, read_config, read_posterior, write_posterior
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.record import read_record
 from mixupmp.store.tensors import read_tensors
 
-CLASSES: dict[str, type[PosteriorEstimator]] = {
-    cls.__name__: cls for cls in (PosteriorClassifier, MixupMPClassifier, DeepEnsembleClassifier, MixupMPRegressor)
-}
+if TYPE_CHECKING:
+    from mixupmp.estimators.base import PosteriorEstimator
+
 _PARAMETERS: dict[str, Any] = {cls.__name__: cls for cls in (Recipe, Method, Search)}
 _TENSORS = "estimator.safetensors"
 for _class in (Search, Layout):
     register(_class)
 
 
-def save_estimator(estimator: PosteriorEstimator, folder: Path, metrics: Metrics | None = None) -> None:
+def estimator_classes(base: Any) -> dict[str, type[PosteriorEstimator]]:
+    """This package's estimators by name, those that derive from `base`: a folder can name no others."""
+    found: dict[str, type[PosteriorEstimator]] = {} if base.__abstractmethods__ else {base.__name__: base}
+    for cls in base.__subclasses__():
+        found |= estimator_classes(cls) if cls.__module__.startswith("mixupmp.") else {}
+    return found
+
+
+def save_estimator(
+    estimator: PosteriorEstimator,
+    folder: Path,
+    metrics: Metrics | None,
+    classes: Mapping[str, type[PosteriorEstimator]],
+) -> None:
     """Write a fitted estimator to a new folder, whole or not at all."""
     name = type(estimator).__name__
-    check(CLASSES.get(name) is type(estimator), "estimator", estimator, f"one of {', '.join(CLASSES)}")
+    check(classes.get(name) is type(estimator), "estimator", estimator, f"one of {', '.join(classes)}")
     state, tensors = estimator._state()
     simple = (type(None), bool, int, float, str, *_PARAMETERS.values())
     parameters = {key: value for key, value in estimator.get_params(deep=False).items() if isinstance(value, simple)}
@@ -59,7 +70,9 @@ def save_estimator(estimator: PosteriorEstimator, folder: Path, metrics: Metrics
     write_posterior(estimator.posterior_, folder, metrics, {"estimator": described}, files)
 
 
-def load_estimator(folder: Path, network: NetworkClass | None = None) -> PosteriorEstimator:
+def load_estimator(
+    folder: Path, network: NetworkClass | None, classes: Mapping[str, type[PosteriorEstimator]]
+) -> PosteriorEstimator:
     """Read what `save_estimator` wrote. Everything is checked; no code is run."""
     sealed = Sealed(folder)
     config = read_config(sealed)
@@ -69,13 +82,13 @@ def load_estimator(folder: Path, network: NetworkClass | None = None) -> Posteri
     posterior = read_posterior(sealed, config, network)
     with blaming(sealed.path / "config.json"):
         name = described["class"]
-        if name not in CLASSES:
-            raise UnknownName("estimator", str(name), CLASSES)
+        if name not in classes:
+            raise UnknownName("estimator", str(name), classes)
         form = {
             key: torch.empty([int(n) for n in shape], dtype=_DTYPES[dtype], device="meta")
             for key, (dtype, shape) in described["tensors"].items()
         }
-        estimator = CLASSES[name](**{key: _parameter(value) for key, value in described["parameters"].items()})
+        estimator = classes[name](**{key: _parameter(value) for key, value in described["parameters"].items()})
         estimator.posterior_ = posterior
         estimator.layout_ = decode(described["layout"], Layout, "layout")
         estimator.n_features_in_ = decode(described["n_features_in"], int, "n_features_in")
@@ -88,7 +101,7 @@ def load_estimator(folder: Path, network: NetworkClass | None = None) -> Posteri
     tensors = read_tensors(sealed, _TENSORS, form) if form else {}
     with blaming(sealed.path / "config.json"):
         estimator._restore(described["state"], tensors)
-    if isinstance(estimator, PosteriorClassifier):
+    if is_classifier(estimator):
         estimator.detector_ = read_detector(sealed) or Detector({})
     sealed.check_rest()
     return estimator

@@ -22,8 +22,9 @@ from torch.nn import functional
 
 from mixupmp.core import seeds
 from mixupmp.core.base_measures import Mixup, choose
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import check
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
+from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.recipe import Recipe, batches_of
 from mixupmp.metrics import evaluate, mutual_information, predictive_entropy
 from mixupmp.networks import Network, NetworkFactory, named

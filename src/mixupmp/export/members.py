@@ -46,7 +46,7 @@ def _with_masks(posterior: DropoutPosterior, example: Tensor) -> nn.Module:
         masks = torch.stack([posterior._drawn[member, number, use, shape] for member in range(posterior.members)])
         parent, _, child = names[id(layer)].rpartition(".")
         setattr(network.get_submodule(parent), child, _FixedMasks(masks[:, None]))
-    return _Masked(network, posterior.members)
+    return _WithMasks(network, posterior.members)
 
 
 class _Networks(nn.Module):
@@ -86,7 +86,7 @@ class _FixedMasks(nn.Module):
         return (by_member * self.masks).reshape(-1, *inputs.shape[1:])
 
 
-class _Masked(nn.Module):
+class _WithMasks(nn.Module):
     """One network with `_FixedMasks`: every row is repeated for each member."""
 
     def __init__(self, network: nn.Module, members: int) -> None:

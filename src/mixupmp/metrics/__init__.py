@@ -2,7 +2,7 @@
 
 from mixupmp.metrics.catalog import METRICS, Metric, evaluated_metrics, metric_named, standard_metrics
 from mixupmp.metrics.checks import GuaranteeWarning
-from mixupmp.metrics.comparison import Line, MetricTable, Summary, best, difference, display, single, summarize
+from mixupmp.metrics.comparison import MetricRow, MetricTable, Summary, best, difference, display, single, summarize
 from mixupmp.metrics.detection import Detection, detection
 from mixupmp.metrics.regression import (
     gaussian_crps,
@@ -15,20 +15,14 @@ from mixupmp.metrics.regression import (
 )
 from mixupmp.metrics.reliability import ReliabilityBin, Result, adaptive_calibration_error
 from mixupmp.metrics.scores import Scores, evaluate
-from mixupmp.metrics.uncertainty import (
-    gini,
-    mutual_information,
-    normalized_margin,
-    predictive_entropy,
-    variation_ratio,
-)
+from mixupmp.metrics.uncertainty import gini, mutual_information, normalized_margin, predictive_entropy, variation_ratio
 
 __all__ = [
     "METRICS",
     "Detection",
     "GuaranteeWarning",
-    "Line",
     "Metric",
+    "MetricRow",
     "MetricTable",
     "ReliabilityBin",
     "Result",

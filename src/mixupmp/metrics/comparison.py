@@ -92,7 +92,7 @@ def display(name: str, value: float) -> tuple[str, float]:
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricRow:
     """A line of a table: the metrics of one method, run or dataset. Lines of one group are compared."""
 
     label: str
@@ -109,13 +109,13 @@ def single(values: Mapping[str, float | None]) -> dict[str, Summary]:
 class MetricTable:
     """Metrics of several methods, runs or datasets, with the `best` of each group in bold."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[MetricRow, ...]
     metrics: tuple[str, ...] = field(default_factory=standard_metrics)
     title: str = ""
     heading: str = "method"
     percent_digits: int = 2
 
-    def is_best(self, line: Line, metric: str) -> bool:
+    def is_best(self, line: MetricRow, metric: str) -> bool:
         """Whether a line is among the `best` of its group."""
         rivals = [other for other in self.lines if other.group == line.group and metric in other.metrics]
         return id(line) in best(metric_named(metric), {id(other): other.metrics[metric] for other in rivals})
@@ -155,7 +155,7 @@ class MetricTable:
     def _headings(self) -> list[str]:
         return [f"{metric.column} {metric.arrow}".strip() for metric in map(metric_named, self.metrics)]
 
-    def _cells(self, line: Line) -> Iterator[tuple[str, bool]]:
+    def _cells(self, line: MetricRow) -> Iterator[tuple[str, bool]]:
         for name in self.metrics:
             summary = line.metrics.get(name)
             shown = "" if summary is None else format_summary(name, summary, self.percent_digits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,7 +62,7 @@ class Totals:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], bins: int) -> Totals:
+    def from_dict(cls, state: Mapping[str, object], bins: int) -> Totals:
         """What `to_dict` gave, for the same number of bins."""
         totals = cls.empty(bins)
         cells = torch.tensor(state["cells"], dtype=torch.int64)

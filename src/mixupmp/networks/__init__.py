@@ -2,10 +2,9 @@
 
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.networks.audio import AudioCNN
-from mixupmp.networks.catalog import NETWORKS, NetworkEntry, named
+from mixupmp.networks.catalog import NETWORKS, Network, NetworkEntry, named
 from mixupmp.networks.cnn import CNN
 from mixupmp.networks.mlp import MLP
-from mixupmp.networks.network import Network
 from mixupmp.networks.resnet import BasicBlock, ResNet18, WideBlock, WideResNet
 from mixupmp.networks.tabular import PiecewiseLinear, TabularMLP, quantile_edges
 from mixupmp.networks.text import TextCNN

@@ -26,12 +26,7 @@ class AudioCNN(nn.Module):
     """
 
     def __init__(
-        self,
-        channels: int,
-        bands: int,
-        outputs: int,
-        widths: tuple[int, ...] = (8, 16, 32),
-        dropout: float = 0.0,
+        self, channels: int, bands: int, outputs: int, widths: tuple[int, ...] = (8, 16, 32), dropout: float = 0.0
     ) -> None:
         super().__init__()
         check_dropout(dropout)

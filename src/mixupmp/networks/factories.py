@@ -19,8 +19,7 @@ from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.core.posterior import logits_of
-from mixupmp.networks.catalog import named, own_classes
-from mixupmp.networks.network import Network
+from mixupmp.networks.catalog import Network, named, own_classes
 
 TABLE_HIDDEN = (128, 128)  # chosen with the default recipes, on validation rows: see `train.plans`
 NetworkChoice = None | str | Mapping[str, Json] | nn.Module | Callable[..., nn.Module]

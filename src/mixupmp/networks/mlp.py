@@ -24,12 +24,7 @@ class MLP(nn.Sequential):
     """Fully connected layers with ReLU; [16, 32, 16] hidden units as in the paper's 2-D example."""
 
     def __init__(
-        self,
-        features: int,
-        outputs: int,
-        hidden: Sequence[int] = (16, 32, 16),
-        dropout: float = 0.0,
-        bias: bool = True,
+        self, features: int, outputs: int, hidden: Sequence[int] = (16, 32, 16), dropout: float = 0.0, bias: bool = True
     ) -> None:
         check_dropout(dropout)
         super().__init__(nn.Flatten(), *linear_layers((features, *hidden, outputs), dropout, bias))

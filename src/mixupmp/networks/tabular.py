@@ -90,11 +90,7 @@ class TabularMLP(nn.Sequential):
     """
 
     def __init__(
-        self,
-        edges: Sequence[Sequence[float]],
-        outputs: int,
-        hidden: Sequence[int] = (256, 256),
-        dropout: float = 0.1,
+        self, edges: Sequence[Sequence[float]], outputs: int, hidden: Sequence[int] = (256, 256), dropout: float = 0.1
     ) -> None:
         check_dropout(dropout)
         encoding = PiecewiseLinear(edges)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from math import inf
 
 import torch
@@ -14,9 +13,8 @@ from mixupmp.networks import Network
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Piece
 from mixupmp.paper.settings import Setting
-from mixupmp.train.member import MemberFit
+from mixupmp.train.run import member_seconds
 
-PROBE_STEPS = 4
 # What an A100 sustains on the training of a Wide-ResNet in bfloat16 and channels-last: a seventh of its peak.
 GPU_FLOPS = 4e13
 # (training rows, input shape, classes) of the published datasets, so that an estimate needs none of their files.
@@ -39,7 +37,7 @@ class Estimate:
         for piece in pieces:
             kind = _kind(piece)
             if kind not in rates:
-                rates[kind] = _seconds_a_step(piece)
+                rates[kind] = member_seconds(piece.plan) / piece.steps
             self.expected[piece.key] = rates[kind] * piece.steps * len(piece.members)
         self.all = sum(self.expected.values())
         self.work_done = 0.0
@@ -105,27 +103,3 @@ def _kind(piece: Piece) -> tuple[object, ...]:
     ratio = piece.plan.method.predictive.ratio
     seen, pseudo = ratio != float("inf"), ratio > 0
     return (str(piece.plan.network), piece.plan.recipe.batch_size, seen, pseudo, piece.plan.task.input_shape)
-
-
-class _Enough(Exception):
-    pass
-
-
-class _Probe:
-    """Watches a fit for a few steps and ends it; the first one, which warms up, does not count."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def on_step(self, fit: MemberFit) -> None:
-        self.times.append(time.perf_counter())
-        if len(self.times) > PROBE_STEPS:
-            raise _Enough
-
-
-def _seconds_a_step(piece: Piece) -> float:
-    probe = _Probe()
-    with suppress(_Enough):
-        MemberFit(piece.plan, piece.members[0]).run(probe)
-    steps = max(1, len(probe.times) - 1)
-    return (probe.times[-1] - probe.times[0]) / steps if len(probe.times) > 1 else 0.0

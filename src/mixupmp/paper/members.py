@@ -18,9 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import AllDiverged, MemberSummary, Posterior
+from mixupmp.core.posterior import AllDiverged, Posterior
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.spec import encode

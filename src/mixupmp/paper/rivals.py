@@ -33,10 +33,7 @@ def ours(seed: int, search: Search | None = None) -> dict[str, Callable[[], Clas
         deep_ensemble = lambda: DeepEnsembleClassifier(random_state=seed)  # noqa: E731
     else:
         deep_ensemble = lambda: MixupMPClassifier(0.0, search=search, random_state=seed)  # noqa: E731
-    return {
-        "MixupMP": lambda: MixupMPClassifier(search=search, random_state=seed),
-        "deep ensemble": deep_ensemble,
-    }
+    return {"MixupMP": lambda: MixupMPClassifier(search=search, random_state=seed), "deep ensemble": deep_ensemble}
 
 
 def rivals(seed: int, say: Callable[[str], None]) -> dict[str, Callable[[], Classifier]]:

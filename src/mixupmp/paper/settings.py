@@ -19,7 +19,8 @@ from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe, paper_bootstrap, paper_clusters, paper_images
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.split import split
 from mixupmp.data import load
 from mixupmp.networks import Network, named
 from mixupmp.paper.protocols import TEXT, Protocol

@@ -22,7 +22,8 @@ import torch
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import read_json, write_json
-from mixupmp.core.posterior import Posterior, left_out
+from mixupmp.core.member_summary import left_out
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.threads import pinned_threads
 from mixupmp.core.version import __version__
 from mixupmp.paper.estimate import Estimate, clock
@@ -202,11 +203,7 @@ class Study:
                 "protocol": self.protocol.name,
                 "precision": self.precision,
                 "differences": list(differences),
-                "versions": {
-                    "mixupmp": __version__,
-                    "torch": torch.__version__,
-                    "python": platform.python_version(),
-                },
+                "versions": {"mixupmp": __version__, "torch": torch.__version__, "python": platform.python_version()},
                 "machine": machine,
                 **more,
             },

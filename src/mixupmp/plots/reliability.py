@@ -19,7 +19,7 @@ FEW = 0.004  # share of the rows under which a bin is drawn faint
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReliabilityPanel:
     """One diagram: a method on a set of test rows. Panels with the same `rows` share a row of the grid."""
 
     method: str
@@ -27,7 +27,7 @@ class Panel:
     result: Result
 
 
-def reliability_figure(panels: Sequence[Panel], title: str) -> Figure:
+def reliability_figure(panels: Sequence[ReliabilityPanel], title: str) -> Figure:
     """A grid of reliability diagrams, a row for each set of test rows and a column for each method.
 
     A dot is a bin of predictions at its mean confidence and accuracy, its area proportional to their number. A stem
@@ -58,7 +58,7 @@ def _name_line(axes: Axes, name: str) -> None:
     axes.text(-0.34, 0.5, name, transform=axes.transAxes, rotation=90, ha="center", va="center", fontweight="bold")
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw(axes: Axes, panel: ReliabilityPanel) -> None:
     axes.set_visible(True)
     square(axes)
     axes.plot((0, 1), (0, 1), color=QUIET, linewidth=1, linestyle=(0, (4, 3)), zorder=1)

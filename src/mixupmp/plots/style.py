@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 INK, PAPER, QUIET, GRID = "#1a1a2e", "#ffffff", "#718096", "#e2e8f0"
 ACCENT, WARNING = "#2b6cb0", "#c53030"
-METHOD_COLORS = {
-    "NN": "#718096",
-    "DE": "#2b6cb0",
-    "MixupMP": "#2f855a",
-    "Mixup ensemble": "#c05621",
-    "MC": "#6b46c1",
-}
+METHOD_COLORS = {"NN": "#718096", "DE": "#2b6cb0", "MixupMP": "#2f855a", "Mixup ensemble": "#c05621", "MC": "#6b46c1"}
 OTHER_COLOR = "#2c7a7b"
 _STYLE: Any = {
     "font.family": "sans-serif",

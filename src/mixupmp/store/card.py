@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import MemberSummary, left_out
+from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.spec import encode, shown
 from mixupmp.metrics import display
 from mixupmp.networks import Network

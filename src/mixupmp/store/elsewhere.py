@@ -12,14 +12,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import Fields, as_taken
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import EnsemblePosterior, Posterior, Task, logits_of
+from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import encode
+from mixupmp.networks.catalog import Network
 from mixupmp.networks.factories import NetworkChoice, factory_for
-from mixupmp.networks.network import Network
 
 Weights = Mapping[str, Tensor]
 SUFFIXES = (".pt", ".pth", ".safetensors")

@@ -34,7 +34,8 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadRun, MixupMPError, number, whole
 from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
-from mixupmp.core.posterior import MemberSummary, Posterior
+from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.posterior import Posterior
 from mixupmp.store.card import model_card
 from mixupmp.store.checkpoint import Checkpoints
 from mixupmp.store.lock import SOFT, locked
@@ -59,7 +60,9 @@ class RunFolder:
     detector : content of detector.safetensors, for a new run.
     """
 
-    def __init__(self, path: str | Path, settings: dict[str, Any] | None = None, detector: bytes | None = None) -> None:
+    def __init__(
+        self, path: str | Path, settings: dict[str, object] | None = None, detector: bytes | None = None
+    ) -> None:
         self.path = Path(path)
         self.files = Directory(self.path)
         self.settings, self.detector = settings, detector
@@ -78,7 +81,7 @@ class RunFolder:
             raise BadRun(f"{self.path} holds no run yet: start one there, with mixupmp fit --out {self.path}")
         return checked_config(self.files.json("config.json"), self.path)
 
-    def create(self, config: dict[str, Any]) -> None:
+    def create(self, config: dict[str, object]) -> None:
         """Make the folder and write its configuration; an existing run is never overwritten."""
         if self.path.is_dir() and self.is_started():
             raise BadRun(f"{self.path} holds a run already: resume it, or choose another folder.")
@@ -106,7 +109,7 @@ class RunFolder:
     def finish_member(self, summary: MemberSummary, weights: dict[str, Tensor]) -> None:
         """Keep a finished member and remove its checkpoints. One that diverged has a summary and no weights."""
         name = f"members/{summary.member:03d}"
-        record: dict[str, Any] = {**dataclasses.asdict(summary), "sha256": None}
+        record: dict[str, object] = {**dataclasses.asdict(summary), "sha256": None}
         if summary.diverged_at is None and weights:
             content = save(weights)
             self.files.write(f"{name}.safetensors", content)
@@ -167,7 +170,7 @@ class RunFolder:
         lines = "".join(f"{json.dumps(evaluation)}\n" for evaluation in kept)
         update(self.path, {"evaluations.jsonl": lines.encode(), "README.md": self._card(kept)})
 
-    def _card(self, evaluations: list[dict[str, Any]]) -> bytes:
+    def _card(self, evaluations: list[dict[str, object]]) -> bytes:
         members = [name.removesuffix(".json") for name in self.files.entries("members") if name.endswith(".json")]
         summaries = [self._record(int(name))[0] for name in sorted(members, key=int)]
         return model_card(self.config(), summaries, evaluations).encode()
@@ -186,7 +189,7 @@ class RunFolder:
         return locked(self.files, f"checkpoints/{member:03d}.lock", timeout, on_wait)
 
 
-def parse_member(record: Any, path: Path) -> tuple[MemberSummary, str | None]:
+def parse_member(record: object, path: Path) -> tuple[MemberSummary, str | None]:
     """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
     fields = {field.name for field in dataclasses.fields(MemberSummary)}
     later = {"collapsed", "one_class"}  # runs of version 0.1 do not say these
@@ -251,7 +254,7 @@ def check_writable(path: Path) -> None:
         raise BadRun(f"{path} cannot be written to: {reason}. Choose another folder, or make room there.") from error
 
 
-def differences(before: Any, after: Any, where: str = "") -> list[str]:
+def differences(before: object, after: object, where: str = "") -> list[str]:
     """What differs between two configurations, a line each."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[str] = []

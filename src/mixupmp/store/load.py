@@ -21,13 +21,15 @@ from torch import Tensor, nn
 
 from mixupmp.core import seeds
 from mixupmp.core.dropout_posterior import DropoutPosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.heads import Heads, HeadsPosterior
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.lora import LoRA, LoRAPosterior
+from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import AllDiverged, EnsemblePosterior, MemberSummary, Posterior, Task, left_out
+from mixupmp.core.posterior import AllDiverged, Posterior, Task
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
 from mixupmp.core.shared import SharedEnsemble, SharedPosterior
@@ -35,8 +37,7 @@ from mixupmp.core.spec import decode, encode
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
 from mixupmp.networks import Network
-from mixupmp.networks.catalog import own_classes
-from mixupmp.networks.network import LAYERS_LIMIT
+from mixupmp.networks.catalog import LAYERS_LIMIT, own_classes
 from mixupmp.store.folder import RunFolder, check_writable, checked_config, parse_member
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.sign import signed_by

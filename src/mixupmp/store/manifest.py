@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from mixupmp.core.errors import BadRun
 from mixupmp.core.files import JSON_LIMIT, Directory, parse_json
@@ -134,7 +133,7 @@ class Sealed(Directory):
 
 
 def _parsed(content: bytes, path: Path) -> dict[str, str]:
-    hashes: Any = parse_json(content, path)
+    hashes: object = parse_json(content, path)
     if not isinstance(hashes, dict) or len(hashes) > FILES_LIMIT:
         raise BadRun(f"{path} is not a manifest: it must map file names to hashes.")
     for name, value in hashes.items():

@@ -17,8 +17,8 @@ from types import FrameType
 from torch import Tensor
 
 from mixupmp.core.errors import MixupMPError, check
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunFolder
 from mixupmp.train.member import MemberFit, StopTraining

@@ -20,8 +20,9 @@ from typing import Any, Protocol
 import torch
 
 from mixupmp.core.errors import MissingExtra
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import MemberSummary, Posterior
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate
 from mixupmp.train.progress import Callback, EpochRecord

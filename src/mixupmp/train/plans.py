@@ -29,9 +29,10 @@ from mixupmp.core.methods import Method, mixup_mp, shared_mixup_mp
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe, some_rows
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode
+from mixupmp.core.split import split
 from mixupmp.core.streams import DatasetRows, IterableRows, has_labels
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for, for_encoder
 from mixupmp.networks.tabular import quantile_edges

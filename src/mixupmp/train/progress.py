@@ -8,7 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mixupmp.core.posterior import MemberSummary
+from mixupmp.core.member_summary import MemberSummary
 
 EpochRecord = dict[str, Any]
 

@@ -129,7 +129,7 @@ def choose_engine(plan: Plan, members: int) -> str:
         return "vectorized"
     if members == 1 or plan.device != "cpu" or cores() // plan.recipe.threads < 2 or sys.platform == "win32":
         return "inline"
-    return "processes" if _member_seconds(plan) * members > WORTH_A_WORKER else "inline"
+    return "processes" if member_seconds(plan) * members > WORTH_A_WORKER else "inline"
 
 
 def run_engine(engine: str, job: Job) -> list[Finished]:
@@ -145,7 +145,7 @@ def run_engine(engine: str, job: Job) -> list[Finished]:
     return ray.run(job)
 
 
-def _member_seconds(plan: Plan) -> float:
+def member_seconds(plan: Plan) -> float:
     """How long one member takes, from its first steps; at most about two seconds are spent on it, once for a step.
 
     A search fits the same network to batches of the same size many times.
@@ -221,12 +221,7 @@ def _arithmetic(engine: str, features: bool) -> str:
 
 
 def _machine(plan: Plan) -> dict[str, Any]:
-    return {
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "cores": cores(),
-        **_processor(plan),
-    }
+    return {"platform": platform.platform(), "python": platform.python_version(), "cores": cores(), **_processor(plan)}
 
 
 def _processor(plan: Plan) -> dict[str, str]:
@@ -236,7 +231,7 @@ def _processor(plan: Plan) -> dict[str, str]:
     return {"capability": torch.backends.cpu.get_cpu_capability(), "device": name}
 
 
-def _check_processor(folder: RunFolder, plan: Plan, machine: dict[str, Any]) -> None:
+def _check_processor(folder: RunFolder, plan: Plan, machine: dict[str, object]) -> None:
     """Refuse to go on where the rest of a run would have other bits than its beginning."""
     now = _processor(plan)
     changed = differences({key: machine.get(key, value) for key, value in now.items()}, now, "machine")

@@ -35,8 +35,9 @@ from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, arguments_of, martingale_posterior, mixup_mp
 from mixupmp.core.plan import Plan
-from mixupmp.core.rows import Dataset, split
+from mixupmp.core.rows import Dataset
 from mixupmp.core.spec import decode, encode, register
+from mixupmp.core.split import split
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.store.load import load
 from mixupmp.train.plans import MEMBERS, mixup_mp_for, plan_for

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixupmp.core.cut import in_eval_mode
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import EnsemblePosterior
 from mixupmp.core.recipe import some_rows
 from mixupmp.metrics.scores import Scores
 
@@ -59,7 +59,7 @@ def validation_scores(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
-def take_votes(record: dict[str, Any], step: int) -> dict[str, Any]:
+def take_votes(record: dict[str, object], step: int) -> dict[str, Any]:
     """A copy of an epoch's record for callbacks, with its step; the votes are removed from the record itself."""
     reported = {**record, "step": step}
     record.pop("votes", None)

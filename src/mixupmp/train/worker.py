@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.posterior import MemberSummary
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.train import processes  # noqa: F401 - what nearly every call needs, imported before there is one
 from mixupmp.train.member import StopTraining
 from mixupmp.train.progress import Callback, EpochRecord

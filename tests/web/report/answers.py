@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mixupmp import Recipe, deep_ensemble, mixup_mp, plan_for
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.store.record import read_record
 from mixupmp.web.report import EvaluatedRun, Evaluation

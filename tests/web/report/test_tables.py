@@ -13,15 +13,18 @@ from mixupmp.decide.detect import PROBABILITY_SCORES, Detector
 from mixupmp.metrics import METRICS, Metric
 from mixupmp.train.run import fit
 from mixupmp.web.report import ShiftPoint, render_report, runs, write_tables
-from mixupmp.web.report.table import Cell, Table
+from mixupmp.web.report.table import ReportCell, ReportTable
 from mixupmp.web.report.table_contents import detection_table
 
 from .answers import made_up_run, picture_dataset, two_runs
 
 
 def test_csv_has_a_column_for_standard_errors_and_latex_escapes_and_bolds() -> None:
-    rows = [[Cell("a_b & 50%"), Cell("−1.20", "0.10", "best")], [Cell("c, d"), Cell("2.00", "0.20")]]
-    table = Table("t", "A table", ("Run", "ACC (%)"), rows)
+    rows = [
+        [ReportCell("a_b & 50%"), ReportCell("−1.20", "0.10", "best")],
+        [ReportCell("c, d"), ReportCell("2.00", "0.20")],
+    ]
+    table = ReportTable("t", "A table", ("Run", "ACC (%)"), rows)
     assert list(csv.reader(table.csv().splitlines())) == [
         ["Run", "ACC (%)", "ACC (%) standard error"],
         ["a_b & 50%", "-1.20", "0.10"],

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mixupmp import Categorical, Rows, Standardize, Task
-from mixupmp.core.posterior import EnsemblePosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.networks import CNN, MLP
 from mixupmp.web.serve import ServedModel, served_model
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp import Categorical, Dataset, Fields, Rows, Task
-from mixupmp.core.posterior import EnsemblePosterior
+from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.web.report.evaluation import evaluate
 from mixupmp.web.serve import Limits, served_model
 from mixupmp.web.serve.app import create_app

@@ -17,7 +17,8 @@ from torch import Tensor
 from mixupmp.core.base_measures import CutMix, Mixture, Mixup, WarpedMixup
 from mixupmp.core.methods import Method, deep_ensemble, martingale_posterior, mc_dropout
 from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.split import split
 from mixupmp.data import corrupted, load
 from mixupmp.data.corruptions import CORRUPTIONS, unchanged_for_gray
 from mixupmp.decide.calibrators import Temperature

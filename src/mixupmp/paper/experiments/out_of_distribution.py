@@ -38,7 +38,7 @@ CURVES = ("NN", "DE", "MixupMP r=0.1", "MixupMP r=1", "Mixup Ensemble", "MC Drop
 
 
 @dataclass(frozen=True, eq=False)
-class Foreign:
+class OtherInputs:
     """Detection of foreign inputs by each uncertainty, and the accuracy-rejection curve by entropy."""
 
     inside: Rows
@@ -87,7 +87,7 @@ def run(study: Study) -> None:
     setting = study.setting(setting_named("fmnist-cnn", study.scale))
     inside = setting.full.test.take(subset_indices(setting.full.test, ROWS))
     outside = foreign_inputs(setting, study.scale)
-    evaluator = Foreign(inside, outside)
+    evaluator = OtherInputs(inside, outside)
     evaluated = report_lines(
         study,
         setting,

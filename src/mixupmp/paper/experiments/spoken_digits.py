@@ -12,7 +12,8 @@ from math import inf
 from mixupmp.core.base_measures import Mixup
 from mixupmp.core.kernels import Compose, FrequencyMask, TimeMask
 from mixupmp.core.methods import Method, deep_ensemble, martingale_posterior, mc_dropout
-from mixupmp.core.rows import Dataset, Rows, split
+from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.split import split
 from mixupmp.data import load
 from mixupmp.paper.repeats import Record, Repeats, calibrated_scores, fitted
 from mixupmp.paper.study import Study

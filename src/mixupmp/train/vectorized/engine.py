@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import MemberSummary
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked

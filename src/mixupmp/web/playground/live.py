@@ -76,7 +76,7 @@ def future(plan: Plan) -> list[list[float]]:
     return [[round(value, 3) for value in row] for row in table.tolist()]
 
 
-def frame(fit: VectorizedFit, grid: Tensor, inputs: Tensor, opening: dict[str, Any]) -> bytes:
+def frame(fit: VectorizedFit, grid: Tensor, inputs: Tensor, opening: dict[str, object]) -> bytes:
     """The fit's current state as a frame; `opening` is added to its header."""
     outputs = fit.outputs(torch.cat([grid, inputs]))
     # Weights can overflow in the very step whose loss was still finite.

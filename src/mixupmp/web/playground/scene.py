@@ -26,6 +26,7 @@ from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import load
 from mixupmp.data.clusters import LIMIT
 from mixupmp.train.plans import plan_for
+from mixupmp.web.report.recipe_text import method_call, recipe_call
 
 # Limits on what a page may request from the machine that serves it.
 MOST_POINTS, MOST_CLASSES, MOST_MEMBERS, MOST_STEPS = 3000, 8, 16, 20_000
@@ -136,16 +137,6 @@ class Scene:
 
     def snippet(self) -> str:
         """Python that fits the same members."""
-        ratio = "float('inf')" if self.ratio == inf else f"{self.ratio:g}"
-        calls = {
-            "bayesian-bootstrap": f"bayesian_bootstrap(members={self.members})",
-            "dp-mp-perturbed": f"dp_mp_perturbed(ratio={ratio}, variance={self.variance:g}, members={self.members})",
-            "dp-mp-uniform": f"dp_mp_uniform(ratio={ratio}, low=-15, high=15, members={self.members})",
-            "mixup-mp": f"mixup_mp(ratio={ratio}, alpha={self.alpha:g}, members={self.members})",
-        }
-        if self.predictive not in calls:
-            measure = f"base=mixupmp.{self.base()!r}"
-            calls[self.predictive] = f"martingale_posterior(ratio={ratio}, {measure}, members={self.members})"
         data = 'dataset = mixupmp.data.load("clusters")'
         if self.points is not None:
             listed = ", ".join(f"({x:g}, {y:g}, {label})" for x, y, label in self.points)
@@ -155,9 +146,8 @@ class Scene:
                 "import mixupmp",
                 "import mixupmp.data",
                 data,
-                f"method = mixupmp.{calls[self.predictive]}",
-                f"recipe = mixupmp.Recipe(epochs={self.steps}, batch_size=None, learning_rate={self.learning_rate:g},",
-                "                        momentum=0, nesterov=False, weight_decay=0, schedule='constant')",
+                f"method = {method_call(self.method())}",
+                f"recipe = {recipe_call(self.recipe())}",
                 f"plan = mixupmp.plan_for(dataset, method, 'mlp', recipe, seed={self.seed})",
                 "posterior = mixupmp.fit(plan, engine='vectorized')",
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 
-from mixupmp.web.report.table import Table
+from mixupmp.web.report.table import ReportTable
 
 Point = tuple[float, float]
 
@@ -162,5 +162,5 @@ class Figure:
     title: str
     charts: Sequence[Chart | Heatmap]
     caption: str = ""
-    table: Table | None = None
+    table: ReportTable | None = None
     legend: bool = False

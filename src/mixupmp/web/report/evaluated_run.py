@@ -10,8 +10,9 @@ from math import inf
 from typing import Any
 
 from mixupmp.core.errors import check
+from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
-from mixupmp.core.posterior import MemberSummary, Posterior
+from mixupmp.core.posterior import Posterior
 from mixupmp.decide.detect import Detector
 from mixupmp.decide.martingale import MartingaleDiagnostic
 from mixupmp.store.record import FitRecord, read_record

@@ -66,10 +66,7 @@ class Evaluation:
 
 
 def evaluate(
-    posterior: Posterior,
-    dataset: Dataset,
-    shifts: Sequence[tuple[str, int]] = (),
-    calibrator: Calibrator | None = None,
+    posterior: Posterior, dataset: Dataset, shifts: Sequence[tuple[str, int]] = (), calibrator: Calibrator | None = None
 ) -> Evaluation:
     """Predictions of a posterior for a dataset's test rows and for corrupted copies of them: (corruption, severity)."""
     posterior.task.require_classes("for a report")

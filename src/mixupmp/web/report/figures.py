@@ -12,7 +12,7 @@ from mixupmp.web.report.chart import Axis, Chart, Figure, percent
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.findings import calibration_verdict, percentage
 from mixupmp.web.report.statistics import share_error
-from mixupmp.web.report.table import Table
+from mixupmp.web.report.table import ReportTable
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LEFT = 62  # margin of the reliability diagram and of the histogram below it, so that their axes are aligned
@@ -35,7 +35,7 @@ def reliability(run: EvaluatedRun) -> Figure:
     title = f"{run.title} {verdict}: on average it says {said} and is right {right}"
     rows = [(_span(b), str(b.count), percent(b.confidence or 0), percent(b.accuracy or 0)) for b in bins]
     head = ("Confidence", "Rows", "Mean confidence", "Accuracy")
-    table = Table(f"reliability-{run.number + 1}", "By range of confidence", head, rows)
+    table = ReportTable(f"reliability-{run.number + 1}", "By range of confidence", head, rows)
     return Figure(title, (chart, _bin_counts(run)), table=table)
 
 
@@ -98,7 +98,7 @@ def confidences(run: EvaluatedRun) -> Figure:
             rows.append((span, str(right[k]), str(wrong[k])))
     chart.text((0, most), "where it is right", "start", (4, 14))
     chart.text((1, -most), "where it is wrong", "end", (-4, -8))
-    table = Table(f"confidence-{run.number + 1}", "Rows by confidence", ("Confidence", "Right", "Wrong"), rows)
+    table = ReportTable(f"confidence-{run.number + 1}", "Rows by confidence", ("Confidence", "Right", "Wrong"), rows)
     return Figure(title, (chart,), table=table)
 
 
@@ -125,7 +125,9 @@ def over_and_under(runs: Sequence[EvaluatedRun]) -> Figure:
         title = f"Calibration errors: {'it' if len(runs) == 1 else 'every run'} {verdicts.pop()}"
     caption = "ECE is the sum of both. Over-confidence does the harm: nobody checks an answer that is given as certain."
     rows = [(r.title, *(f"{100 * r.metrics.value(m):.2f}" for m in ("oe", "ue", "ece"))) for r in runs]
-    return Figure(title, (chart,), caption, Table("over-and-under", "In percent", ("Run", "OE", "UE", "ECE"), rows))
+    return Figure(
+        title, (chart,), caption, ReportTable("over-and-under", "In percent", ("Run", "OE", "UE", "ECE"), rows)
+    )
 
 
 def abstaining(runs: Sequence[EvaluatedRun]) -> Figure:
@@ -147,6 +149,6 @@ def abstaining(runs: Sequence[EvaluatedRun]) -> Figure:
         shares = (f"{100 * run.rejection.accuracy_at(coverage):.2f}" for coverage in (1.0, 0.95, 0.9, 0.8, 0.5))
         rows.append((run.title, *shares, f"{run.rejection.aurc:.4f}"))
     head = ("Run", "All", "95%", "90%", "80%", "50%", "AURC")
-    table = Table("abstaining", "Accuracy (%) by share of rows answered", head, rows)
+    table = ReportTable("abstaining", "Accuracy (%) by share of rows answered", head, rows)
     caption = "A curve that rises steeply belongs to a classifier that knows which rows it does not know."
     return Figure(title, (chart,), caption, table, legend=len(runs) > 1)

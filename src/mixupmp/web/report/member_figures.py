@@ -12,7 +12,7 @@ from mixupmp.web.report.chart import Axis, Chart, Figure, Heatmap, percent, plai
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.findings import percentage
 from mixupmp.web.report.statistics import Floats, disagreement
-from mixupmp.web.report.table import Table
+from mixupmp.web.report.table import ReportTable
 
 MOST_IN_HEATMAP = 10  # members; the numbers of more cannot be read
 SHIFTED = ("acc", "nll", "ece")
@@ -44,7 +44,7 @@ def agreement(run: EvaluatedRun) -> Figure | None:
         return Figure(title, (_accuracies(run, alone, name),), caption)
     rows = [(f"Member {m}", f"{100 * alone[m]:.2f}", *(f"{100 * d:.2f}" for d in apart[m])) for m in range(count)]
     head = ("", "Accuracy (%)", *(f"differs from {m} (%)" for m in range(count)))
-    table = Table(f"members-{run.number + 1}", "Each member", head, rows)
+    table = ReportTable(f"members-{run.number + 1}", "Each member", head, rows)
     name = f"Members against members, percent of rows on which they differ. {name}"
     return Figure(title, (Heatmap(apart.tolist(), name),), caption, table)
 
@@ -124,7 +124,7 @@ def _shift(runs: Sequence[EvaluatedRun], metric: Metric) -> Figure:
         found = {severity: show(value) for severity, value in curve}
         rows.append((run.title, *(found.get(severity, "–") for severity in severities)))
     head = ("Run", *map(str, severities))
-    table = Table(f"shift-{metric.name}", f"{metric.heading} by severity", head, rows)
+    table = ReportTable(f"shift-{metric.name}", f"{metric.heading} by severity", head, rows)
     return Figure(title, (chart,), table=table, legend=len(runs) > 1)
 
 

@@ -23,7 +23,7 @@ from mixupmp.web.report.evaluated_run import EvaluatedRun, distinguished
 from mixupmp.web.report.findings import hardest_class, summary_points
 from mixupmp.web.report.gallery import galleries
 from mixupmp.web.report.recipe_text import snippet
-from mixupmp.web.report.table import Table
+from mixupmp.web.report.table import ReportTable
 from mixupmp.web.report.table_contents import (
     classes_table,
     detection_table,
@@ -38,19 +38,19 @@ class Contents:
     """Every table and figure of a report; the first run is the one that the others are compared with."""
 
     runs: Sequence[EvaluatedRun]
-    metrics: Table
-    seeds: Table | None
-    differences: Table | None
+    metrics: ReportTable
+    seeds: ReportTable | None
+    differences: ReportTable | None
     calibration: Sequence[Figure]
     confidences: Sequence[Figure]
     abstaining: Sequence[Figure]
-    detection: Table | None
+    detection: ReportTable | None
     shift: Sequence[Figure]
     members: Sequence[Figure]
     training: Sequence[Figure]
-    classes: Sequence[Table]
+    classes: Sequence[ReportTable]
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Iterator[ReportTable]:
         """All tables, also those under figures."""
         for entry in fields(self)[1:]:
             part = getattr(self, entry.name)
@@ -175,7 +175,7 @@ def _record(run: EvaluatedRun) -> Record:
     return Record({name: fact for name, fact in facts.items() if fact}, code, full)
 
 
-def _command(arguments: Any) -> str:
+def _command(arguments: object) -> str:
     """The command line that started the run, where one did."""
     if not isinstance(arguments, list) or len(arguments) < 2:
         return ""

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from mixupmp.core.errors import BadRun
-from mixupmp.core.posterior import MemberSummary, Posterior, left_out, member_notes
+from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.decide.calibrators import Calibrator, calibrator_of
 from mixupmp.decide.detect import read_detector

@@ -32,7 +32,7 @@ _LATEX = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReportCell:
     """Text with an optional standard error.
 
     `emphasis` marks the best of a column, or a clear difference for the better or the worse; `color` is the run's.
@@ -45,18 +45,18 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table; its first `text_columns` columns are text, the others numbers."""
 
     name: str  # of its file
     caption: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell | str]]
+    rows: Sequence[Sequence[ReportCell | str]]
     text_columns: int = 1
     sortable: bool = False
 
-    def cells(self) -> list[list[Cell]]:
-        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+    def cells(self) -> list[list[ReportCell]]:
+        return [[cell if isinstance(cell, ReportCell) else ReportCell(cell) for cell in row] for row in self.rows]
 
     def csv(self) -> str:
         """Comma-separated values; where a column has standard errors, they have a column of their own."""
@@ -93,7 +93,7 @@ def _columns(name: str, with_error: bool) -> tuple[str, ...]:
     return (name, f"{name} standard error") if with_error else (name,)
 
 
-def _latex(cell: Cell) -> str:
+def _latex(cell: ReportCell) -> str:
     text = _escaped(cell.text)
     if cell.emphasis in ("best", "better"):
         text = rf"\textbf{{{text}}}"

@@ -13,14 +13,14 @@ from mixupmp.decide.detect import PROBABILITY_SCORES
 from mixupmp.metrics import Metric, Summary, best, difference, summarize
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.statistics import is_clear, paired_difference, shown_metrics
-from mixupmp.web.report.table import Cell, Table
+from mixupmp.web.report.table import ReportCell, ReportTable
 
 FALSE_ALARMS = (0.01, 0.05, 0.1)
 
 
-def metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
+def metrics_table(runs: Sequence[EvaluatedRun]) -> ReportTable:
     """Every metric of every run, with the best in bold."""
-    rows: list[list[Cell]] = [[_named(run)] for run in runs]
+    rows: list[list[ReportCell]] = [[_named(run)] for run in runs]
     for metric in shown_metrics():
         values = {k: run.metrics.summaries[metric.name] for k, run in enumerate(runs)}
         bold = best(metric, values, _compare(runs, metric.name))
@@ -30,14 +30,14 @@ def metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
     caption = "Metrics on the test rows, ± one standard error"
     if len(runs) > 1:
         caption += "; in bold the best, and those within two standard errors of it"
-    return Table("metrics", caption, ("Run", *_columns()), rows)
+    return ReportTable("metrics", caption, ("Run", *_columns()), rows)
 
 
-def _uncalibrated(run: EvaluatedRun) -> list[Cell]:
+def _uncalibrated(run: EvaluatedRun) -> list[ReportCell]:
     """A run's metrics before calibration; never among the best, as they are not what it predicts."""
     assert run.metrics.raw is not None
     values = (metric.format(run.metrics.raw[metric.name]) for metric in shown_metrics())
-    return [Cell(f"{run.title}, before calibration", color=run.color), *map(Cell, values)]
+    return [ReportCell(f"{run.title}, before calibration", color=run.color), *map(ReportCell, values)]
 
 
 def _compare(runs: Sequence[EvaluatedRun], name: str) -> Callable[[int, int], Summary]:
@@ -51,7 +51,7 @@ def _compare(runs: Sequence[EvaluatedRun], name: str) -> Callable[[int, int], Su
     return compare
 
 
-def seeds_table(runs: Sequence[EvaluatedRun]) -> Table | None:
+def seeds_table(runs: Sequence[EvaluatedRun]) -> ReportTable | None:
     """Runs that differ in their seed alone, as one line each."""
     groups: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in runs:
@@ -62,15 +62,15 @@ def seeds_table(runs: Sequence[EvaluatedRun]) -> Table | None:
         if len({run.record.seed for run in group}) > 1:
             summaries = summarize([run.metrics.result for run in group])
             name = f"{group[0].title.partition(', seed')[0]}, {len(group)} seeds"
-            rows.append([Cell(name), *(_value(metric, summaries[metric.name]) for metric in shown_metrics())])
+            rows.append([ReportCell(name), *(_value(metric, summaries[metric.name]) for metric in shown_metrics())])
     return (
-        Table("seeds", "Mean over seeds, ± one standard error over seeds", ("Runs", *_columns()), rows)
+        ReportTable("seeds", "Mean over seeds, ± one standard error over seeds", ("Runs", *_columns()), rows)
         if rows
         else None
     )
 
 
-def differences_table(runs: Sequence[EvaluatedRun], baseline: EvaluatedRun) -> Table:
+def differences_table(runs: Sequence[EvaluatedRun], baseline: EvaluatedRun) -> ReportTable:
     """Every run minus the baseline, row by row."""
     compared = [metric for metric in shown_metrics() if metric.sign]
     rows = []
@@ -79,14 +79,14 @@ def differences_table(runs: Sequence[EvaluatedRun], baseline: EvaluatedRun) -> T
             changes = (paired_difference(metric.name, run.metrics, baseline.metrics) for metric in compared)
             rows.append([_named(run), *map(_change, compared, changes)])
     caption = f"Difference from {baseline.title} on the same rows, ± one standard error"
-    return Table("differences", caption, ("Run", *(metric.column for metric in compared)), rows)
+    return ReportTable("differences", caption, ("Run", *(metric.column for metric in compared)), rows)
 
 
-def classes_table(run: EvaluatedRun) -> Table:
+def classes_table(run: EvaluatedRun) -> ReportTable:
     """Recall, precision and confidence of each class, and what it is most often taken for."""
     head = ("Class", "Often taken for", "Rows", "Recall %", "Precision %", "Mean confidence %", "Over-confident by")
     name = f"classes-{run.number + 1}"
-    return Table(name, f"Each class, {run.title}", head, list(_classes(run)), text_columns=2, sortable=True)
+    return ReportTable(name, f"Each class, {run.title}", head, list(_classes(run)), text_columns=2, sortable=True)
 
 
 def _classes(run: EvaluatedRun) -> Iterator[Sequence[str]]:
@@ -110,12 +110,12 @@ def _classes(run: EvaluatedRun) -> Iterator[Sequence[str]]:
         yield name, mistaken, str(rows), recall, f"{precision:.1f}", f"{mean:.1f}", gap
 
 
-def detection_table(runs: Sequence[EvaluatedRun]) -> Table | None:
+def detection_table(runs: Sequence[EvaluatedRun]) -> ReportTable | None:
     """How many test rows are flagged as unlike the held-out ones by entropy, and the accuracy on them and others."""
-    rows: list[list[Cell | str]] = [[_named(run), *cells] for run in runs for cells in _flagged(run)]
+    rows: list[list[ReportCell | str]] = [[_named(run), *cells] for run in runs for cells in _flagged(run)]
     head = ("Run", "Held-out rows", "False alarms wanted %", "Flagged %", "ACC flagged %", "ACC others %")
     caption = "Test rows flagged as unlike the rows held out from training, by entropy"
-    return Table("detection", caption, head, rows) if rows else None
+    return ReportTable("detection", caption, head, rows) if rows else None
 
 
 def _flagged(run: EvaluatedRun) -> Iterator[Sequence[str]]:
@@ -130,22 +130,22 @@ def _flagged(run: EvaluatedRun) -> Iterator[Sequence[str]]:
         yield str(detector.rows), f"{100 * rate:g}", f"{100 * float(flagged.double().mean()):.1f}", *shares
 
 
-def _named(run: EvaluatedRun) -> Cell:
-    return Cell(run.title, color=run.color)
+def _named(run: EvaluatedRun) -> ReportCell:
+    return ReportCell(run.title, color=run.color)
 
 
 def _columns() -> list[str]:
     return [metric.column for metric in shown_metrics()]
 
 
-def _value(metric: Metric, summary: Summary, bold: bool = False) -> Cell:
+def _value(metric: Metric, summary: Summary, bold: bool = False) -> ReportCell:
     error = "" if summary.standard_error is None else metric.format(summary.standard_error)
-    return Cell(metric.format(summary.mean), error, "best" if bold else "")
+    return ReportCell(metric.format(summary.mean), error, "best" if bold else "")
 
 
-def _change(metric: Metric, change: Summary) -> Cell:
+def _change(metric: Metric, change: Summary) -> ReportCell:
     text = metric.format_change(change.mean).replace(" points", "")
     error = metric.format(change.standard_error or 0.0)
     if not is_clear(change):
-        return Cell(text, error, "unclear")
-    return Cell(text, error, "better" if metric.sign * change.mean > 0 else "worse")
+        return ReportCell(text, error, "unclear")
+    return ReportCell(text, error, "better" if metric.sign * change.mean > 0 else "worse")

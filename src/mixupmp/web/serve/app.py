@@ -205,7 +205,7 @@ def _request_body() -> dict[str, Any]:
     """The OpenAPI of /predict's body, which FastAPI cannot tell from its signature: it has several content types."""
     binary = {"type": "string", "format": "binary"}
     form = {"type": "object", "required": ["file"], "properties": {"file": binary}}
-    content: dict[str, Any] = {JSON_TYPE: {"schema": PredictRequest.model_json_schema()}}
+    content: dict[str, object] = {JSON_TYPE: {"schema": PredictRequest.model_json_schema()}}
     content |= {kind: {"schema": binary} for kind in (*ARRAY_TYPES, *IMAGE_TYPES, *SOUND_TYPES)}
     return {"required": True, "content": content | {FORM_TYPE: {"schema": form}}}
 
