@@ -135,3 +135,37 @@ def test_a_spoilt_link_falls_back_to_the_default(visit: Callable[..., Any], addr
     settled(found.page)
     assert found.complaints == []
     assert "mixup_mp(ratio=1, alpha=1, members=2)" in found.page.locator("#snippet").inner_text()
+
+
+def test_two_ratios_side_by_side(visit: Callable[..., Any], address: str) -> None:
+    page = visit(address + SMALL).page
+    settled(page)
+    assert not page.locator("#beside-picture").is_visible()
+    first = landscape(page)
+    trained_again(page, lambda: page.get_by_label("a second r beside it").check())
+    assert "Deep ensemble (r = 0)" in page.locator("#beside-picture-title").inner_text()
+    assert "MixupMP, r = 1" in page.locator("#landscape-title").inner_text()
+    assert landscape(page) == first  # trained once
+    left, right = (page.locator(name).bounding_box() for name in ("#landscape", "#beside-picture"))
+    assert abs(left["y"] - right["y"]) < 60
+    assert left["x"] + left["width"] <= right["x"]
+    trained_again(page, lambda: page.locator("#beside").press("End"))
+    assert "beside=inf" in page.url
+    again = visit(page.url).page
+    settled(again)
+    assert "Mixup ensemble" in again.locator("#beside-picture-title").inner_text()
+    assert landscape(again) == first
+
+
+def test_a_link_says_only_what_was_changed_in_the_clusters(visit: Callable[..., Any], address: str) -> None:
+    page = visit(address + SMALL).page
+    settled(page)
+    page.locator("#landscape").focus()
+    trained_again(page, lambda: page.keyboard.press("Space"))
+    page.get_by_role("button", name="Erase").click()
+    trained_again(page, lambda: page.locator("#landscape").click(position={"x": 20, "y": 20}))
+    assert len(page.url) < len(address) + 150  # 870 points took 4,700 letters
+    again = visit(page.url).page
+    settled(again)
+    assert again.locator("#snippet").inner_text() == page.locator("#snippet").inner_text()
+    assert landscape(again) == landscape(page)

