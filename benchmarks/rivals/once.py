@@ -19,7 +19,8 @@ from mixupmp.metrics import evaluate
 def _declare_torchvision_operators() -> None:
     """What `import torchvision` looks for where there is no build of its operators; nothing here calls them."""
     library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _kept.append(library)
 
 

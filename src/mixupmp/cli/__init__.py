@@ -30,6 +30,7 @@ COMMANDS = {
     "select": "Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that "
     "run.",
     "report": "Write one HTML file that says what was trained, what it is worth and where not to trust it.",
+    "explore": "Write one HTML file to look around in results: pick a dataset, methods and a metric.",
     "playground": "Play with r and alpha: draw points, choose a predictive, and watch the uncertainty landscape train.",
     "serve": "Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.",
     "corrupt": "Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.",
