@@ -186,19 +186,26 @@ def checkpointing(quick: bool) -> Iterator[Row]:
 
 
 def frozen_body(quick: bool) -> Iterator[Row]:
-    """Four heads on a frozen body, whose features are computed once, against running it at every step."""
-    data = images(200 if quick else 1_000, (1, 28, 28))
+    """Four heads on a frozen body, whose features are computed once, against running it at every step.
+
+    Of the latter, one member's first epochs are timed: all epochs of all members cost the same.
+    """
+    data, epochs, timed = images(1_000 if quick else 5_000, (1, 28, 28)), 50, 2
     layers = (nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 32, 5), nn.ReLU(), nn.MaxPool2d(2))
     body = nn.Sequential(*layers)
     network = nn.Sequential(body.requires_grad_(False), nn.Flatten(), nn.Linear(512, 10))
-    recipe = Recipe(epochs=10 if quick else 50, optimizer="adamw", learning_rate=1e-3)
+    recipe = Recipe(epochs=epochs, optimizer="adamw", learning_rate=1e-3)
     plan = plan_for(data, deep_ensemble(4), network, recipe)
+    few = dataclasses.replace(plan, recipe=dataclasses.replace(recipe, epochs=timed))
 
-    def at_every_step() -> None:
-        for member in range(4):
-            fit_member(Job(plan, (member,)), member)
-
-    fit(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, epochs=1)))  # imports what the first step needs
-    once, always = interleaved(1, lambda: fit(plan), at_every_step)
-    work = f"4 heads on a frozen body, {len(data.train):,} rows, {recipe.epochs} epochs"
-    yield Row(work, "the body at every step", once, always, "20x", at_least=20)
+    fit(few)  # imports what the first step needs
+    once, some = interleaved(1 if quick else 2, lambda: fit(plan), lambda: fit_member(Job(few, (0,)), 0))
+    yield Row(
+        f"4 heads on a frozen body, {len(data.train):,} rows, {epochs} epochs",
+        "the body at every step",
+        once,
+        some * 4 * epochs / timed,
+        "20x",
+        at_least=20,
+        details={"timed of the latter": f"{timed} epochs of one member"},
+    )

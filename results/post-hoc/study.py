@@ -1,59 +1,66 @@
-"""What a trained network's posterior is worth: heads on its body, against laplace-torch and a temperature.
+"""What a trained network's posterior is worth: heads on its body, against laplace-torch, a temperature and a refit.
 
-    python results/post-hoc/study.py --data /path/to/data --rows 2000 --out results/post-hoc
+    python results/post-hoc/study.py --cache /path/to/runs fmnist:0 fmnist:1 fmnist:2 cifar10:0
 
-The CNN is trained plainly to interpolation, then everything else starts from it. Temperatures are fitted to 1,000
-validation rows, which also choose the cut, r and alpha of the second posterior. laplace-torch: last layer, Kronecker
-factors, prior precision by marginal likelihood, probit predictive.
+Everything starts from one network of `networks.py`, trained plainly on 5,000 rows. Temperatures are fitted to 2,000
+validation rows, which also choose the cut, weight decay, r and alpha of the second posterior. laplace-torch: last
+layer, Kronecker factors, prior precision by marginal likelihood, probit predictive. An ensemble that `networks.py` has
+refitted whole is compared too. Results are added to results.json; without arguments its tables are printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from mixupmp import Dataset, Posterior, Recipe, Rows, data, fit, metrics, plan_for, posterior_of, single_network
+from mixupmp import Dataset, MixupMPClassifier, Rows, data, metrics, posterior_of
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
+from mixupmp.data.corruptions import corrupt
 from mixupmp.decide.calibrate import fit_temperature
+from networks import Split, split_of, trained
 
 Predict = Callable[[Tensor], Tensor]
-VALIDATION = 1000
+RESULTS = Path(__file__).with_name("results.json")
+TEST_ROWS = {"fmnist": 10_000, "cifar10": 4000}
+OTHER_ROWS = 1000  # of the corrupted and the foreign test sets
+CORRUPTED = (("gaussian_noise", 2), ("defocus_blur", 2), ("contrast", 2), ("pixelate", 3))
+FOREIGN = {"fmnist": "mnist", "cifar10": "fashion-mnist"}
+LAPLACE = version("laplace-torch")
+REFITTED = "refitted: MixupMP r = 1, B = 4"
 
 
-def trained(dataset: Dataset) -> nn.Module:
-    """The paper's CNN, trained plainly."""
-    recipe = Recipe(epochs=50, learning_rate=0.05)
-    network = fit(plan_for(dataset, single_network(), "cnn", recipe), engine="inline").networks[0]
+def network_of(name: str, repeat: int, cache: Path) -> nn.Module:
+    network = trained(name, repeat, "network", cache).networks[0]
     for module in network.modules():
         if isinstance(module, PooledConvolution):
             module.fast = False  # curvature needs several backward passes through one forward pass
-    return network.requires_grad_(True)
+    return network.requires_grad_(True).eval()
 
 
 def laplace(network: nn.Module, dataset: Dataset) -> Predict:
-    """laplace-torch's predictive."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from laplace import Laplace
+    from laplace import Laplace
 
-        found = Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure="kron")
-        scaled = TensorDataset(dataset.standardize(dataset.train.inputs), dataset.train.labels)
-        found.fit(DataLoader(scaled, batch_size=256))
-        found.optimize_prior_precision(method="marglik")
+    found = Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure="kron")
+    scaled = TensorDataset(dataset.standardize(dataset.train.inputs), dataset.train.labels)
+    found.fit(DataLoader(scaled, batch_size=256))
+    found.optimize_prior_precision(method="marglik")
     return lambda inputs: torch.cat([found(dataset.standardize(block)).detach() for block in inputs.split(1000)])
 
 
-def probabilities_of(network: nn.Module, dataset: Dataset) -> Predict:
-    network.eval()
-
+def alone(network: nn.Module, dataset: Dataset) -> Predict:
     @torch.no_grad()
     def predict(inputs: Tensor) -> Tensor:
         return torch.cat([network(dataset.standardize(block)).softmax(1) for block in inputs.split(1000)])
@@ -61,68 +68,122 @@ def probabilities_of(network: nn.Module, dataset: Dataset) -> Predict:
     return predict
 
 
-def heads(network: nn.Module, dataset: Dataset, validation: Rows | None) -> Predict:
-    posterior: Posterior = posterior_of(
-        network, dataset.train, validation=validation, standardize=dataset.standardize, classes=dataset.classes
-    )
-    print(posterior.origin["spec"]["method"] if posterior.origin else "", flush=True)
+def heads(network: nn.Module, dataset: Dataset, repeat: int) -> Predict:
+    scaling = dataset.standardize
+    posterior = posterior_of(network, dataset.train, standardize=scaling, classes=dataset.classes, seed=repeat)
     return posterior.probabilities
 
 
-def scored(name: str, build: Callable[[], Predict], validation: Rows, test: Rows) -> dict[str, float | str]:
-    """A row of the table: seconds to build, and scores on the test rows as they are and after a temperature."""
-    started = time.perf_counter()
+def chosen_heads(network: nn.Module, dataset: Dataset, validation: Rows, repeat: int) -> Predict:
+    """Heads of a cut, weight decay, r and alpha that the validation rows chose, with their temperature."""
+    model = MixupMPClassifier.from_network(network, random_state=repeat)
+    scaled = [(dataset.standardize(rows.inputs), rows.labels.numpy()) for rows in (dataset.train, validation)]
+    model.fit(*scaled[0], validation=scaled[1])
+    print(model.posterior_.cut, model.method_.name, model.ratio_, model.alpha_, model.temperature_, flush=True)
+    return lambda inputs: torch.from_numpy(model.predict_proba(dataset.standardize(inputs)))
+
+
+def foreign(name: str) -> Tensor:
+    """Test images of another dataset, in the shape of this one's."""
+    inputs = data.load(FOREIGN[name]).test.inputs[:OTHER_ROWS]
+    return inputs if name == "fmnist" else functional.pad(inputs, (2, 2, 2, 2)).repeat(1, 3, 1, 1)
+
+
+def scored(build: Callable[[], Predict], split: Split, sets: dict[str, Rows], outside: Tensor) -> dict[str, Any]:
+    """Seconds of the processor to build it, and scores on each set of rows, as it is and after a temperature."""
+    started, wall = time.process_time(), time.perf_counter()
     predict = build()
-    seconds = time.perf_counter() - started
-    found = predict(test.inputs)
-    scaling = fit_temperature(predict(validation.inputs), validation.labels)
-    raw, calibrated = (metrics.evaluate(p.double(), test.labels) for p in (found, scaling(found)))
-    row: dict[str, float | str] = {"name": name, "seconds": seconds, "temperature": scaling.temperature}
-    row |= {key: raw[key] or 0.0 for key in ("acc", "nll", "ece")}
-    row |= {f"calibrated_{key}": calibrated[key] or 0.0 for key in ("nll", "ece")}
-    print(row, flush=True)
+    row: dict[str, Any] = {"cpu_seconds": time.process_time() - started, "seconds": time.perf_counter() - wall}
+    scaling = fit_temperature(predict(split.validation.inputs), split.validation.labels)
+    row["temperature"] = scaling.temperature
+    inside = torch.empty(0)
+    for name, rows in sets.items():
+        found = predict(rows.inputs).double()
+        inside = found if name == "clean" else inside
+        for kind, values in (("", found), ("calibrated_", scaling(found))):
+            scores = metrics.evaluate(values, rows.labels)
+            row |= {f"{name}_{kind}{key}": scores[key] for key in ("acc", "nll", "ece")}
+    unsure = [metrics.predictive_entropy(p[None]) for p in (inside, predict(outside).double())]
+    row["auroc"] = metrics.detection(*unsure).auroc
     return row
 
 
-def table(rows: list[dict[str, float | str]]) -> str:
-    lines = [
-        "| | ACC (%) | NLL | ECE (%) | T | NLL, calibrated | ECE, calibrated (%) | seconds |",
-        "|---" + "|---:" * 7 + "|",
-    ]
-    for row in rows:
-        values = [
-            row[key] for key in ("acc", "nll", "ece", "temperature", "calibrated_nll", "calibrated_ece", "seconds")
-        ]
-        acc, nll, ece, scale, own_nll, own_ece, seconds = map(float, values)
-        shown = f"{acc:.2%} | {nll:.3f} | {ece:.2%} | {scale:.2f} | {own_nll:.3f} | {own_ece:.2%} | {seconds:.1f}"
-        lines.append(f"| {row['name']} | {shown.replace('%', '')} |")
+def compared(name: str, repeat: int, cache: Path) -> dict[str, dict[str, Any]]:
+    """The scores of each way from one trained network."""
+    split, network = split_of(name, repeat), network_of(name, repeat, cache)
+    dataset = split.dataset
+    test = dataset.test.take(torch.arange(TEST_ROWS[name]))
+    some = [test.take(torch.arange(OTHER_ROWS) + OTHER_ROWS * place) for place in range(len(CORRUPTED))]
+    changed = [corrupt(rows.inputs, *how) for rows, how in zip(some, CORRUPTED, strict=True)]
+    sets = {"clean": test, "corrupted": Rows(torch.cat(changed), torch.cat([rows.labels for rows in some]))}
+    builds: dict[str, Callable[[], Predict]] = {
+        "the network": lambda: alone(network, dataset),
+        "laplace-torch": lambda: laplace(network, dataset),
+        "posterior_of(network, X, y)": lambda: heads(network, dataset, repeat),
+        "from_network, validation rows": lambda: chosen_heads(network, dataset, split.validation, repeat),
+    }
+    if (cache / f"{name}-{repeat}-mixupmp" / "posterior.json").exists():
+        builds[REFITTED] = lambda: trained(name, repeat, "mixupmp", cache).probabilities
+    rows = {}
+    for kind, build in builds.items():
+        rows[kind] = scored(build, split, sets, foreign(name))
+        print(name, repeat, kind, {key: round(value, 4) for key, value in rows[kind].items()}, flush=True)
+    return rows
+
+
+COLUMNS = (
+    ("ACC (%)", "clean_acc", 100),
+    ("NLL", "clean_nll", 1),
+    ("ECE (%)", "clean_ece", 100),
+    ("T", "temperature", 1),
+    ("NLL, calibrated", "clean_calibrated_nll", 1),
+    ("ECE, calibrated (%)", "clean_calibrated_ece", 100),
+    ("corrupted: NLL", "corrupted_nll", 1),
+    ("ECE (%)", "corrupted_ece", 100),
+    ("NLL, calibrated", "corrupted_calibrated_nll", 1),
+    ("ECE, calibrated (%)", "corrupted_calibrated_ece", 100),
+    ("foreign: AUROC (%)", "auroc", 100),
+    ("CPU s", "cpu_seconds", 1),
+)
+
+
+def table(repeats: list[dict[str, dict[str, Any]]]) -> str:
+    """Means over repeats, with standard errors where there are several."""
+    lines = ["| | " + " | ".join(heading for heading, _, _ in COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
+    for kind in dict.fromkeys(kind for rows in repeats for kind in rows):
+        cells = []
+        for _, key, factor in COLUMNS:
+            values = [factor * rows[kind][key] for rows in repeats if kind in rows]
+            digits = 3 if "nll" in key else 1 if "seconds" in key else 2
+            spread = f" ({stdev(values) / len(values) ** 0.5:.{digits}f})" if len(values) > 1 else ""
+            cells.append(f"{mean(values):.{digits}f}{spread}")
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data")
-    parser.add_argument("--rows", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=Path("results/post-hoc"))
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("jobs", nargs="*", help="dataset:repeat")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dataset = data.load("fashion-mnist", root=options.data)
-    order = torch.randperm(len(dataset.train), generator=torch.Generator().manual_seed(0))
-    validation = dataset.train.take(order[options.rows : options.rows + VALIDATION])
-    dataset = dataset.with_train(dataset.train.take(order[: options.rows].sort().values))
-    started = time.perf_counter()
-    network = trained(dataset)
-    print(f"trained in {time.perf_counter() - started:.1f} s", flush=True)
-    builds: dict[str, Callable[[], Predict]] = {
-        "the network": lambda: probabilities_of(network, dataset),
-        "laplace-torch": lambda: laplace(network, dataset),
-        "posterior_of(network, X, y)": lambda: heads(network, dataset, None),
-        "posterior_of(..., validation)": lambda: heads(network, dataset, validation),
+    warnings.simplefilter("ignore")
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"repeats": {}}
+    known["machine"] = {
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
     }
-    rows = [scored(name, build, validation, dataset.test) for name, build in builds.items()]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.json").write_text(json.dumps({"rows": options.rows, "table": rows}, indent=1) + "\n")
-    print(table(rows))
+    for job in options.jobs:
+        import laplace as _  # noqa: F401 - whose import is not timed
+
+        name, repeat = job.split(":")
+        known["repeats"][job] = compared(name, int(repeat), options.cache)
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    for name in TEST_ROWS:
+        repeats = [rows for job, rows in known["repeats"].items() if job.startswith(f"{name}:")]
+        if repeats:
+            print(f"{name}, {len(repeats)} repeats\n\n{table(repeats)}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from mixupmp.core.cut import Cut
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.heads import HeadsPosterior
 from mixupmp.core.kernels import PadCrop
+from mixupmp.decide import post_hoc
+from mixupmp.decide.post_hoc import DECAYS
 from mixupmp.networks import CNN
 from small_data import small_images, small_table
 
@@ -63,8 +65,6 @@ def test_members_are_whole_networks_and_the_body_is_run_once() -> None:
 
 def test_heads_of_standardized_features_are_put_back_into_the_network() -> None:
     """The heads that were fitted, on standardized features, answer as the whole networks do on inputs."""
-    from mixupmp.decide import post_hoc
-
     seen: list[torch.Tensor] = []
     original = post_hoc._completed
 
@@ -95,7 +95,7 @@ def test_validation_rows_choose_the_cut_r_and_alpha() -> None:
     y = np.array(["x", "y", "z"])[DATA.train.labels]
     model.fit(DATA.train.inputs.numpy()[:60], y[:60], validation=(DATA.train.inputs.numpy()[60:], y[60:]))
     tried = {(r.candidate.ratio, r.candidate.alpha) for r in model.selection_.results}
-    assert tried == {(0.0, None), (1.0, 2.0), (inf, 0.4), (inf, 2.0)}
+    assert tried == {(0.0, None), (1.0, 2.0), (inf, 0.2), (inf, 2.0)}
     assert model.posterior_.cut.layer in {"3", "5"}
     assert model.calibrator_ is not None
     assert model.score(DATA.test.inputs.numpy(), np.array(["x", "y", "z"])[DATA.test.labels]) > 0.8
@@ -104,7 +104,7 @@ def test_validation_rows_choose_the_cut_r_and_alpha() -> None:
 def test_without_validation_rows_nothing_is_chosen() -> None:
     model = MixupMPClassifier.from_network(NETWORK, members=2, random_state=0).set_params(recipe=QUICK)
     model.fit(DATA.train.inputs.numpy(), DATA.train.labels.numpy())
-    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 0.4, None, None)
+    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 0.2, None, None)
     assert clone(model).body == "auto"
 
 
@@ -146,3 +146,26 @@ def test_wrong_arguments_are_named() -> None:
         posterior_of(nn.Linear(4, 7), DATA.train)
     with pytest.raises(InvalidArgument, match=r"a trained nn\.Module"):
         posterior_of("mlp", DATA.train)
+
+
+@pytest.mark.filterwarnings("ignore::mixupmp.estimators.base.UnderTrained")
+def test_validation_rows_choose_the_weight_decay_where_there_is_no_recipe() -> None:
+    held = (DATA.test.inputs.numpy(), DATA.test.labels.numpy())
+    given = MixupMPClassifier.from_network(NETWORK, members=2, random_state=0).set_params(
+        epochs=160
+    )  # half of the usual steps
+    for model, tried in (
+        (given, set(DECAYS)),
+        (clone(given).set_params(recipe=QUICK), {QUICK.weight_decay}),
+    ):
+        seen: set[float] = set()
+        with pytest.MonkeyPatch.context() as patch:
+            select = post_hoc._select
+
+            def recorded(plan, *more, select=select, seen=seen):
+                seen.add(plan.recipe.weight_decay)
+                return select(plan, *more)
+
+            patch.setattr(post_hoc, "_select", recorded)
+            model.fit(DATA.train.inputs.numpy(), DATA.train.labels.numpy(), validation=held)
+        assert seen == tried

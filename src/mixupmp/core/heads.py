@@ -36,7 +36,7 @@ class Heads:
         How many augmented repeats of each row have their features computed, where the predictive has a kernel.
     """
 
-    members: int = 8
+    members: int = 4
     layer: str = ""
     at: Literal["input", "output"] = "input"
     repeats: int = 8

@@ -1,8 +1,8 @@
 """From a trained network to a posterior: heads on its frozen body, each fitted to its own future of features.
 
-Where the network is cut, r and alpha are chosen on rows that the network was not trained on: on its own training rows
-its features look better than they are. Without such rows, all layers from the first of the last three linear ones are
-fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
+Where the network is cut, the weight decay, r and alpha are chosen on rows that the network was not trained on: on its
+own training rows its features look better than they are. Without such rows, all layers from the first of the last three
+linear ones are fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from mixupmp.train.features import HeadFactory, heads_plans
 from mixupmp.train.plans import make_plan
 from mixupmp.train.run import Engine, fit
 
-RATIO, ALPHA = inf, 0.4  # where there are no rows to choose on
-PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.4), (inf, 2.0))
-MEMBERS, COMPARED = 8, 2  # heads of a posterior, and of each candidate in a comparison
+RATIO, ALPHA = inf, 0.2  # where there are no rows to choose on
+PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.2), (inf, 2.0))
+DECAYS = (0.01, 0.3, 3.0, 30.0)  # weight decays of AdamW; the more a body has learned by heart, the larger
+MEMBERS, COMPARED = 4, 2  # heads of a posterior, and of each candidate in a comparison
 
 
 def posterior_of(
@@ -76,9 +77,9 @@ def posterior_of(
         Its training rows: floats as the network takes them, uint8 pixels, which are divided by 255, tokens, or a dict
         or tuple of arrays for a network of several inputs; class numbers. `Rows` bring their own labels.
     validation
-        Rows that the network was *not* trained on, (X, y): they choose where it is cut, r and alpha, by the NLL after
-        calibration. A share, such as .2: that much of X, for a network that was trained on other data. None: nothing is
-        chosen.
+        Rows that the network was *not* trained on, (X, y): they choose where it is cut, the weight decay (where there
+        is no `recipe`), r and alpha, by the NLL. A share, such as .2: that much of X, for a network that was trained on
+        other data. None: nothing is chosen. `MixupMPClassifier.from_network` fits a temperature to them too.
     body
         The name of the layer whose outputs are the features, as `named_modules` gives it. None: it is found; before
         one of the last three linear layers.
@@ -112,9 +113,11 @@ def posterior_of(
     task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes)
     method = heads_method(members, kernel)
     plan = make_plan(train, task, method, network, recipe, seed=seed, validation=held, device=device)
-    posterior = fit_heads(plan, body=body, ratio=ratio, alpha=alpha, engine=engine).posterior
-    assert posterior is not None
-    return posterior
+    decays = DECAYS if recipe is None else ()
+    # A posterior has no temperature of its own, so what is chosen must do without.
+    choice = fit_heads(plan, body=body, ratio=ratio, alpha=alpha, decays=decays, calibrate=False, engine=engine)
+    assert choice.posterior is not None
+    return choice.posterior
 
 
 def _plain(X: Any, name: str) -> RawInputs:
@@ -152,22 +155,28 @@ def fit_heads(
     body: str | None = None,
     ratio: float | None = None,
     alpha: float | None = None,
+    decays: tuple[float, ...] = DECAYS,
     calibrate: bool = True,
     engine: Engine = "auto",
 ) -> Choice:
-    """Fit heads to futures of features; what is open is chosen on the plan's validation rows, if it has any."""
+    """Fit heads to futures of features; what is open is chosen on the plan's validation rows, if it has any.
+
+    One thing after another: the cut, the weight decay among `decays` (none: the recipe's), then r and alpha; by the
+    NLL, with `calibrate` that after a temperature, which is then fitted.
+    """
     cuts = _cuts(plan, body)
-    cuts = cuts[-1:] if plan.validation is None else cuts
-    whole = [_with_cut(plan, cut) for cut in cuts]
-    plans = heads_plans(whole, plan.template)
+    whole = [_with_cut(plan, cut) for cut in (cuts if plan.validation is not None else cuts[-1:])]
+    plans = list(zip(whole, heads_plans(whole, plan.template), strict=True))
     fixed = Candidate(RATIO if ratio is None else ratio, ALPHA if alpha is None else alpha)
-    place, selection, calibrator = len(cuts) - 1, None, None
+    selection, calibrator = None, None
     if plan.validation is not None:
-        scores = [_select(own, ((fixed.ratio, fixed.alpha),), engine) for own in plans] if len(plans) > 1 else []
-        place = min(range(len(scores)), key=lambda number: scores[number].results[0].score, default=0)
-        selection = _select(plans[place], _pairs(ratio, alpha), engine)
+        chosen, on_features = _best(plans, fixed, calibrate, engine)
+        recipes = [replace(plan.recipe, weight_decay=decay) for decay in decays] or [plan.recipe]
+        pairs = [(replace(chosen, recipe=recipe), replace(on_features, recipe=recipe)) for recipe in recipes]
+        plans = [_best(pairs, fixed, calibrate, engine)]
+        selection = _select(plans[0][1], _pairs(ratio, alpha), calibrate, engine)
     candidate = fixed if selection is None else selection.chosen
-    chosen, on_features = candidate.applied(whole[place]), candidate.applied(plans[place])
+    chosen, on_features = (candidate.applied(own) for own in plans[0])
     heads = fit(replace(on_features, validation=None), engine=engine)
     if calibrate and (held := on_features.validation) is not None:
         with warnings.catch_warnings():
@@ -176,10 +185,19 @@ def fit_heads(
     return Choice(chosen, selection, calibrator, posterior=_completed(chosen, on_features, heads))
 
 
-def _select(plan: Plan, pairs: tuple[tuple[float, float | None], ...], engine: Engine) -> Selection:
+def _best(plans: list[tuple[Plan, Plan]], candidate: Candidate, calibrate: bool, engine: Engine) -> tuple[Plan, Plan]:
+    """Of plans and their heads' plans those with the smallest NLL on the validation rows."""
+    if len(plans) == 1:
+        return plans[0]
+    pair = ((candidate.ratio, candidate.alpha),)
+    scores = [_select(on_features, pair, calibrate, engine).results[0].score for _, on_features in plans]
+    return plans[min(range(len(plans)), key=scores.__getitem__)]
+
+
+def _select(plan: Plan, pairs: tuple[tuple[float, float | None], ...], calibrate: bool, engine: Engine) -> Selection:
     """Compare pairs of r and alpha by a few members each, on the plan's validation rows."""
     method = replace(plan.method, sampler=Ensemble(min(COMPARED, plan.method.sampler.networks)))
-    search = Search(pairs=pairs, standard_errors=0.0)
+    search = Search(pairs=pairs, standard_errors=0.0, calibrate=calibrate)
     return select(replace(plan, method=method), search, engine=engine, held_out=plan.validation)
 
 

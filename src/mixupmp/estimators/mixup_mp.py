@@ -15,7 +15,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.decide.default import ALPHA, Choice, choose
 from mixupmp.decide.enough import Enough, enough_members
-from mixupmp.decide.post_hoc import fit_heads, heads_method
+from mixupmp.decide.post_hoc import DECAYS, fit_heads, heads_method
 from mixupmp.decide.search import Search
 from mixupmp.estimators.base import PosteriorEstimator, RandomState
 from mixupmp.estimators.base_classifier import BaseClassifier
@@ -73,7 +73,10 @@ class MixupParameters(PosteriorEstimator):
         calibrate = getattr(self, "calibrate", False)
         if self._body is not None:
             body = None if self._body == "auto" else self._body
-            return fit_heads(plan, body=body, ratio=ratio, alpha=alpha, calibrate=calibrate, engine=self.engine)
+            decays = DECAYS if self.recipe is None else ()
+            return fit_heads(
+                plan, body=body, ratio=ratio, alpha=alpha, decays=decays, calibrate=calibrate, engine=self.engine
+            )
         auto = self.members == "auto"
         choice = choose(
             plan,
@@ -114,7 +117,7 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
         The layer of the network whose outputs are blended, as "embedding" for tokens (`AtLayer`). None: raw inputs.
     body : str or None, default=None
         For a `network` that is already trained: the layer whose outputs are features, or "auto" to find it. All up to
-        it is frozen, and 8 heads are fitted to futures of features; see `from_network`.
+        it is frozen, and 4 heads are fitted to futures of features; see `from_network`.
     network, fine_tune, recipe, epochs, calibrate, class_weight, engine, device, random_state, logger
         As for `PosteriorClassifier`.
 
@@ -170,20 +173,9 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
 
         `fit` takes the rows the network was trained on, as the network takes them: they are not standardized, uint8
         pixels are divided by 255. With rows it was not trained on, `fit(X, y, validation=(X_val, y_val))`, the depth of
-        the cut, r, alpha and the temperature are chosen; a network that was trained on other data may hold out a share
-        of X, `validation=0.2`. Without, r is infinity, alpha .4 and there is no temperature (`calibrate_on` fits one).
-
-        Parameters
-        ----------
-        network
-            A trained classifier; it is copied, not changed.
-        body, ratio, alpha, members, calibrate, random_state
-            As for the class.
-
-        Returns
-        -------
-        MixupMPClassifier
-            To be fitted.
+        the cut, the weight decay, r, alpha and the temperature are chosen; a network that was trained on other data may
+        hold out a share of X, `validation=0.2`. Without, r is infinity, alpha .2 and there is no temperature
+        (`calibrate_on` fits one).
 
         Examples
         --------

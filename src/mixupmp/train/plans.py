@@ -42,9 +42,9 @@ TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_dec
 IMAGES = Recipe(batch_size=128, pseudo_batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 TEXT = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-1)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=5e-3, body_rate=0.04, weight_decay=1e-2)
-HEADS = Recipe(batch_size=128, optimizer="adamw", learning_rate=3e-3, weight_decay=1e-2)  # results/post-hoc/README.md
+HEADS = Recipe(batch_size=128, optimizer="adamw", learning_rate=3e-3, weight_decay=0.3)  # results/post-hoc/README.md
 TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, TEXT_STEPS = 150, 300, 200, 1000
-FINE_TUNE_STEPS, HEADS_STEPS = 300, 480
+FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 320, 5
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
@@ -201,7 +201,7 @@ def recipe_for(
     if fine_tune:
         recipe, steps, fewest = FINE_TUNE, FINE_TUNE_STEPS, FEWEST_FINE_TUNE_EPOCHS
     if heads:
-        recipe, steps, fewest = HEADS, HEADS_STEPS, FEWEST_EPOCHS
+        recipe, steps, fewest = HEADS, HEADS_STEPS, FEWEST_HEADS_EPOCHS
     given = given or {}
     recipe = decode({**encode(recipe), **encode(given)}, Recipe, "recipe")
     if "epochs" in given:
@@ -217,8 +217,8 @@ def under_trained(plan: Plan, posterior: Posterior) -> str | None:
         return None
     images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
     rows, size = len(plan.train), plan.recipe.batch_size
-    text = isinstance(plan.task.encoder, Vocabulary)
-    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared, text=text)
+    text, heads = isinstance(plan.task.encoder, Vocabulary), isinstance(plan.method.sampler, Heads)
+    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared, heads=heads, text=text)
     accuracy = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
     if plan.recipe.epochs >= default.epochs / 2 or accuracy > WELL_TRAINED:
         return None
