@@ -31,6 +31,9 @@ def test_sentences_of_a_csv(tmp_path: Path) -> None:
     assert "MP SentenceSplice r=1" in (tmp_path / "page.html").read_text()
     refused(mixupmp("fit", "--data", "texts.csv", "--text", "words", "--out", "x"), "column of texts.csv 'words'")
     refused(mixupmp("predict", "run", "--input", "texts.wav"), "does not exist")
+    found = mixupmp("detect", "run", "--input", "new.txt", "--json")
+    assert found.json["rows"] == 2, found
+    refused(mixupmp("detect", "run", "--input", "texts.csv"), "one on each line of a .txt file")
 
 
 def test_a_folder_of_sounds(tmp_path: Path) -> None:

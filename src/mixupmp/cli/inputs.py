@@ -57,6 +57,8 @@ def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None 
         return _image(path, task, resize)
     if kind == ".csv" and isinstance(task.encoder, Columns):
         return _encoded(path, task.encoder)
+    if kind == ".csv" and isinstance(task.encoder, Vocabulary):
+        raise BadData(f"{path} is a table; the run takes sentences: put one on each line of a .txt file.")
     if kind not in (".npy", ".npz", ".csv"):
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)
