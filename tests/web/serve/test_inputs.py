@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mixupmp import Categorical, Standardize, Task
 from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Spectrogram, Vocabulary
+from mixupmp.core.fields import Fields
 from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy, from_wave, takes
 from mixupmp.web.serve.schemas import Limits
 
@@ -51,7 +52,10 @@ def test_all_ways_in_give_the_same_rows() -> None:
     assert torch.equal(from_json(single, IMAGES, LIMITS), rows[:1])
 
 
-TEXT = Task(Categorical(2), Standardize(), (4,), ("a", "b"), Vocabulary(("hello", "world"), 4))
+# Scaled as a dataset of sentences is, which packs its tokens.
+TEXT = Task(
+    Categorical(2), Fields.of(torch.zeros(1, 4, dtype=torch.int64)), (4,), ("a", "b"), Vocabulary(("hello", "world"), 4)
+)
 
 
 def test_sentences_are_rows_where_the_model_takes_them() -> None:

@@ -110,16 +110,16 @@ def from_json(body: bytes, task: Task, limits: Limits) -> Tensor:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise unusable(f'The body must be {{"inputs": [...]}} as JSON: {where} {first["msg"]}'[:200] + ".") from None
+    if isinstance(task.encoder, Vocabulary) and isinstance(given, list) and all(isinstance(one, str) for one in given):
+        if len(given) > limits.rows:
+            raise _too_large("The number of rows", len(given), limits.rows)
+        return task.encoder(given)
     if not isinstance(task.standardize, Standardize):
         return to_packed_rows(given, task.standardize, limits)
     if isinstance(task.encoder, Columns):
         return _from_columns(given, task.encoder, limits)
     if isinstance(given, dict):
         raise unusable("inputs must be an array of numbers: the model takes a single input.")
-    if isinstance(task.encoder, Vocabulary) and all(isinstance(sentence, str) for sentence in given):
-        if len(given) > limits.rows:
-            raise _too_large("The number of rows", len(given), limits.rows)
-        return task.encoder(given)
     return to_rows(_array(given), task, limits)
 
 
