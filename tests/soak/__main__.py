@@ -1,17 +1,19 @@
 """Kill, starve and break small runs; resume them and compare their weights with those of undisturbed runs.
 
-Usage: python -m tests.soak [--minutes 60] [--engine inline ...] [--out table.md]
+Usage: python -m tests.soak [--minutes 60] [--engine inline ...] [--counts counts.json] [--out table.md]
 
 By turns, a MixupMP run is killed (SIGKILL) before its n-th file operation, n = 1, 2, 3, ..., until all are covered, and
 a run of any method meets a fault at random: a kill at an operation or a moment (of the process, of a worker, of all at
 once), a disk that is full from an operation on, or one that fails once. Every third time a second fault meets the
 resumed run. Then it is resumed to its end. A run is lost if its weights are not those of an undisturbed run, if `load`
 or `verify` refuses the folder, or if it ended in anything but an error that says what happened. Engines share the time.
+With `--counts` a soak goes on from where the one before it was stopped, at any moment.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import sys
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from tests.soak import program
@@ -83,6 +86,16 @@ class Tally:
     twice: int = 0
     methods: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """All of it as JSON, for a soak that goes on from here."""
+        plain = {name: getattr(self, name) for name in ("turns", "next_operation", "covered", "twice", "lost")}
+        return {**plain, "faults": dict(self.faults), "methods": sorted(self.methods)}
+
+    def go_on(self, counts: dict[str, Any]) -> None:
+        for name, value in counts.items():
+            setattr(self, name, {"faults": Counter, "methods": set}.get(name, lambda same: same)(value))
 
     @property
     def kills(self) -> int:
@@ -168,14 +181,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given several times; default: all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--counts", type=Path, help="file that counts are added to")
     parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has no other threads
-    chance = random.Random(options.seed)
+    known = json.loads(options.counts.read_text()) if options.counts and options.counts.exists() else {}
+    chance = random.Random(f"{options.seed} {sum(each['turns'] for each in known.values())}")
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         scratch = Path(name)
         undisturbed = Undisturbed(scratch)
-        tallies = [Tally(engine, undisturbed, undisturbed.seconds(engine)) for engine in options.engine or ENGINES]
+        chosen = [engine for engine in ENGINES if engine in (options.engine or ENGINES)]
+        tallies = [Tally(engine, undisturbed, undisturbed.seconds(engine)) for engine in chosen]
+        for tally in tallies:
+            tally.go_on(known.get(tally.engine, {}))
         turn, ends = 0, time.monotonic() + 60 * options.minutes  # of faults: a busy machine takes seconds to get here
         while time.monotonic() < ends:
             tally, started = min(tallies, key=lambda each: each.seconds), time.monotonic()
@@ -184,6 +202,9 @@ def main() -> int:
             shutil.rmtree(folder, ignore_errors=True)
             tally.seconds += time.monotonic() - started
             turn += 1
+            if options.counts is not None:
+                known |= {tally.engine: tally.counts}
+                options.counts.write_text(json.dumps(known, indent=1) + "\n")
             if sys.stderr.isatty():
                 print(f"\r{turn} runs, {sum(len(t.lost) for t in tallies)} lost", end="", file=sys.stderr)
     text = table(tallies)
