@@ -1,15 +1,17 @@
 """Fuzz whatever reads what others may have written, with Hypothesis.
 
-Usage: python -m tests.fuzz [--minutes 10] [--target csv ...] [--seed 0] [--out table.md]
+Usage: python -m tests.fuzz [--minutes 10] [--target csv ...] [--seed 0] [--counts counts.json] [--out table.md]
 
 Every case must end in success or in a `MixupMPError` within 10 seconds and 1 GB. Each target runs in a process of its
 own: a case that kills it, or that it does not come back from, is known from a file that both processes map. Cases that
-fail are added to tests/fuzz/corpus, which `make test` tries again.
+fail are added to tests/fuzz/corpus, which `make test` tries again. With `--counts` those of several runs, each with a
+seed of its own, add up.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import mmap
 import os
 import pickle
@@ -27,7 +29,8 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.trial import SECONDS, Trial, keep, try_cases
 
-BATCH = 200  # cases between two looks at the clock
+BATCH, AROUND = 20, 24  # cases that Hypothesis draws between two looks at the clock, and others around each
+ROUND = 60.0  # seconds of each target, by turns
 SILENCE = 6 * SECONDS  # without a new case: the process hangs outside of Python
 SPACE = 4 * 2**30  # of addresses beyond those in use, in case memory is taken faster than it is measured
 
@@ -89,7 +92,7 @@ def _become_worker(target: Target, scratch: Path, ends: float, number: int, last
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + SPACE, used + SPACE))
         while time.monotonic() < ends:
-            try_cases(target, check, trial, BATCH, number, last.note)
+            try_cases(target, check, trial, BATCH, number, last.note, AROUND)
             number += 1
         (scratch / "part").write_bytes(pickle.dumps(trial))
         (scratch / "part").rename(scratch / "result")
@@ -143,21 +146,30 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for all targets together")
     parser.add_argument("--target", action="append", choices=[t.name for t in TARGETS], help="default: all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--counts", type=Path, help="file that counts are added to")
     parser.add_argument("--out", type=Path, help="file for the table")
     options = parser.parse_args()
     chosen = [target for target in TARGETS if not options.target or target.name in options.target]
-    trials = []
-    for target in chosen:
-        trial = explore(target, 60 * options.minutes / len(chosen), options.seed)
-        trials.append(trial)
-        print(f"{trial.name}: {trial.cases:,} cases, {trial.failed:,} failed", file=sys.stderr)
-        for signature, content in trial.failures.items():
-            print(f"  {signature}: {keep(trial.name, content)}", file=sys.stderr)
-    text = table(trials)
+    known = json.loads(options.counts.read_text()) if options.counts and options.counts.exists() else {}
+    trials = {target.name: Trial(target.name, **known.get(target.name, {})) for target in TARGETS}
+    ends, number = time.monotonic() + 60 * options.minutes, options.seed
+    while time.monotonic() < ends:
+        for target in chosen:
+            seconds = min(ROUND, 60 * options.minutes / len(chosen))
+            _add(trials[target.name], part := explore(target, seconds, number))
+            print(f"{part.name}: {part.cases:,} cases, {part.failed:,} failed", file=sys.stderr)
+            for signature, content in part.failures.items():
+                print(f"  {signature}: {keep(part.name, content)}", file=sys.stderr)
+            if options.counts is not None:
+                found = {name: trial.counts for name, trial in trials.items() if trial.cases}
+                options.counts.with_suffix(".new").write_text(json.dumps(found, indent=1) + "\n")
+                options.counts.with_suffix(".new").replace(options.counts)
+        number += 1000
+    text = table([trial for trial in trials.values() if trial.cases])
     print(text)
     if options.out is not None:
         options.out.write_text(text)
-    return 1 if any(trial.failed for trial in trials) else 0
+    return 1 if any(trial.failed for trial in trials.values()) else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import io
 import pickle
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 from tests.fuzz.mutate import joined, mutated
+from tests.fuzz.nearby import GZIP, near_bytes, near_gzip, near_image, near_zip, png_chunks, png_of
 from tests.fuzz.target import Check, Target
 
 from mixupmp.data import Dataset, load_path
@@ -26,7 +26,6 @@ from mixupmp.data.cifar import CIFAR10, PIXELS
 from mixupmp.data.idx import FILES
 from mixupmp.data.images import read_image
 
-GZIP = b"\x1f\x8b"
 NUMERIC = (
     arrays.integer_dtypes() | arrays.unsigned_integer_dtypes() | arrays.floating_dtypes() | arrays.boolean_dtypes()
 )
@@ -236,24 +235,10 @@ def _images() -> list[bytes]:
     return found
 
 
-def _chunks(png: bytes) -> list[bytes]:
-    found, at = [], 8
-    while at < len(png):
-        (length,) = struct.unpack(">I", png[at : at + 4])
-        found.append(png[at + 4 : at + 8 + length])
-        at += 12 + length
-    return found
-
-
-def _png(chunks: list[bytes]) -> bytes:
-    each = (struct.pack(">I", max(0, len(c) - 4)) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(each)
-
-
 def _image_cases() -> st.SearchStrategy[bytes]:
     seeds = _images()
-    chunks = [_chunks(seed) for seed in seeds if seed.startswith(b"\x89PNG")]
-    return st.one_of(mutated(seeds), mutated(seeds), joined(chunks, _png))
+    chunks = [png_chunks(seed) for seed in seeds if seed.startswith(b"\x89PNG")]
+    return st.one_of(mutated(seeds), mutated(seeds), joined(chunks, png_of))
 
 
 def _prepare_image(scratch: Path) -> Check:
@@ -271,10 +256,10 @@ def _prepare_image(scratch: Path) -> Check:
 
 
 TARGETS = (
-    Target("idx", _prepare_idx, lambda: _packed(_idx_seeds())),
+    Target("idx", _prepare_idx, lambda: _packed(_idx_seeds()), near_gzip(near_bytes)),
     Target("cifar", _prepare_cifar, _cifar_cases),
-    Target("npz", _prepare_file("arrays.npz"), _npz_cases),
-    Target("csv", _prepare_file("table.csv"), _csv_cases),
+    Target("npz", _prepare_file("arrays.npz"), _npz_cases, near_zip),
+    Target("csv", _prepare_file("table.csv"), _csv_cases, near_gzip(near_bytes)),
     Target("parquet", _prepare_file("table.parquet"), _parquet_cases),
-    Target("image", _prepare_image, _image_cases),
+    Target("image", _prepare_image, _image_cases, near_image),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 from tests.fuzz.mutate import mutated, mutated_json
+from tests.fuzz.nearby import near_json, near_named, near_tensors
 from tests.fuzz.run_targets import _tensor_cases
 from tests.fuzz.target import Check, Target
 
@@ -70,4 +71,5 @@ def _cases() -> st.SearchStrategy[bytes]:
     return st.one_of(*named, named[0])
 
 
-TARGETS = (Target("estimator", _prepare, _cases),)
+near = near_named(lambda name: near_json if name == CONFIG.encode() else near_tensors)
+TARGETS = (Target("estimator", _prepare, _cases, near),)

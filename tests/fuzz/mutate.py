@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,10 @@ TOKENS = (
     *(b"null", b"true", b"9" * 400, b"\xed\xa0\x80", b"[" * 5000, b'{"":' * 5000, b"(" * 300, b"..", b"/", b"\\u0000"),
 )
 ACTIONS = 10
+NAN, INFINITY = float("nan"), float("inf")
+ODD_INTEGERS = (0, 1, -1, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, -(10**400), 10**9, 10_000)
+ODD_NUMBERS = (*ODD_INTEGERS, 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308, NAN, INFINITY, -INFINITY)
+ODD_NAMES = ("Mixup", "Ensemble", "Laplace", "Compose", "Perturbed", "inf", "NaN", "../x", "a\0b", "\ud800")
 _DEEP = re.compile(r'"@deep (\d+)@"')
 
 
@@ -31,10 +36,11 @@ def mutated(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
         st.integers(0, 255),
     )
     changes = st.lists(change, min_size=1, max_size=5)
-    return st.builds(lambda seed, todo: _changed(seed, todo, seeds), st.sampled_from(seeds), changes)
+    return st.builds(lambda seed, todo: changed(seed, todo, seeds), st.sampled_from(seeds), changes)
 
 
-def _changed(seed: bytes, changes: list[tuple[int, ...]], seeds: Sequence[bytes]) -> bytes:
+def changed(seed: bytes, changes: list[tuple[int, ...]], seeds: Sequence[bytes] = ()) -> bytes:
+    """The seed after each (action, region, place, other place, value)."""
     content = bytearray(seed)
     for action, region, place, other, value in changes:
         length = len(content)
@@ -65,7 +71,7 @@ def _changed(seed: bytes, changes: list[tuple[int, ...]], seeds: Sequence[bytes]
             extreme = EXTREMES[other % len(EXTREMES)] % 256**width
             content[at : at + width] = extreme.to_bytes(width, "little" if action == 7 else "big")
         else:
-            foreign = seeds[value % len(seeds)]
+            foreign = seeds[value % len(seeds)] if seeds else seed
             content[at:] = foreign[other % max(1, len(foreign)) :]
     return bytes(content)
 
@@ -90,16 +96,18 @@ def _deep(levels: int) -> str:
     return f"@deep {levels}@"
 
 
+def too_long(chance: random.Random) -> Any:
+    """A value that is much longer or deeper than any that is expected."""
+    long = ([0] * 20_000, ["x"] * 2000, "x" * 100_000, {str(k): k for k in range(2000)})
+    return chance.choice((*long, _deep(chance.randrange(1, 3000))))
+
+
 def odd_values() -> st.SearchStrategy[Any]:
     """JSON values that are not expected where they stand."""
-    numbers = st.sampled_from((0, 1, -1, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, -(10**400), 10**9, 10_000))
-    reals = st.sampled_from((0.0, -0.0, 0.5, 1e-320, 1e308, -1e308, float("nan"), float("inf"), float("-inf")))
-    long = st.sampled_from(([0] * 20_000, ["x"] * 2000, "x" * 100_000, {str(k): k for k in range(2000)}))
-    names = st.sampled_from(
-        ("Mixup", "Ensemble", "Laplace", "Compose", "Perturbed", "inf", "NaN", "../x", "a\0b", "\ud800")
-    )
+    names = st.sampled_from(ODD_NAMES)
+    long = st.integers().map(lambda number: too_long(random.Random(number)))
     plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-    leaves = st.one_of(plain, numbers, reals, names, st.integers(1, 3000).map(_deep), long)
+    leaves = st.one_of(plain, st.sampled_from(ODD_NUMBERS), names, st.integers(1, 3000).map(_deep), long)
     return st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | names, inner, max_size=3),
@@ -107,7 +115,7 @@ def odd_values() -> st.SearchStrategy[Any]:
     )
 
 
-def _places(document: Any) -> list[tuple[Any, Any]]:
+def places(document: Any) -> list[tuple[Any, Any]]:
     """Every (container, key or index) in a document."""
     found: list[tuple[Any, Any]] = []
     pending = [document]
@@ -131,9 +139,9 @@ def mutated_json(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
         )
     ):
         value = copy.deepcopy(drawn)  # which may be a constant, and must not come to contain itself
-        places = _places(document)
-        holder, key = places[place % len(places)]
-        from_holder, from_key = places[other % len(places)]
+        found = places(document)
+        holder, key = found[place % len(found)]
+        from_holder, from_key = found[other % len(found)]
         if action <= 2:
             holder[key] = value
         elif action == 3 and holder is not document:
@@ -141,7 +149,12 @@ def mutated_json(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
         elif action == 4:
             holder[key] = copy.deepcopy(from_holder[from_key])
         elif isinstance(holder, dict):
-            name = next((str(k) for h, k in places[other % len(places) :] if isinstance(h, dict)), "surprise")
+            name = next((str(k) for h, k in found[other % len(found) :] if isinstance(h, dict)), "surprise")
             holder[name] = value
-    text = json.dumps(document[0])
+    return encoded(document[0])
+
+
+def encoded(document: Any) -> bytes:
+    """As JSON, with what stands for deep nesting written out."""
+    text = json.dumps(document)
     return _DEEP.sub(lambda match: "[" * int(match[1]) + "]" * int(match[1]), text).encode()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from tests.fuzz.mutate import joined, mutated, mutated_json
+from tests.fuzz.nearby import near_json, near_lines, near_tensors
 from tests.fuzz.target import Check, Target
 
 from mixupmp import (
@@ -69,6 +70,7 @@ def _plan(kind: str) -> Plan:
     return plan_for(dataset, methods[kind](), "mlp", Recipe(epochs=2, batch_size=16, learning_rate=0.01))
 
 
+WEIGHTS = "members/000.safetensors"
 KINDS = ("DropoutMasks", "SharedEnsemble", "Ensemble")
 
 
@@ -90,15 +92,17 @@ def _seeds(name: str) -> list[bytes]:
     return [files[name] for files in _templates().values()]
 
 
-def _use(folder: Path) -> None:
-    """Everything that is done with a run from elsewhere, short of training."""
-    posterior = load(folder)
-    probabilities = posterior.probabilities(torch.zeros(1, *posterior.task.input_shape))
-    assert bool(torch.isfinite(probabilities).all()), "a loaded posterior predicts numbers that are not finite"
+def _use(folder: Path, name: str) -> None:
+    """Everything that is done with a run from elsewhere, short of training, that reads the file of this name."""
     run = RunFolder(folder)
-    summaries = [summary for k in range(2) if (summary := run.summary(k)) is not None]
-    model_card(run.config(), summaries, run.evaluations())
-    settings_from(run.config()["spec"])
+    if name != WEIGHTS:
+        summaries = [summary for k in range(2) if (summary := run.summary(k)) is not None]
+        model_card(run.config(), summaries, run.evaluations())
+        settings_from(run.config()["spec"])
+    if name != "evaluations.jsonl":
+        posterior = load(folder)
+        probabilities = posterior.probabilities(torch.zeros(1, *posterior.task.input_shape))
+        assert bool(torch.isfinite(probabilities).all()), "a loaded posterior predicts numbers that are not finite"
 
 
 def _in_run(name: str, seal: bool = True) -> Callable[[Path], Check]:
@@ -121,7 +125,7 @@ def _in_run(name: str, seal: bool = True) -> Callable[[Path], Check]:
                 hashes = manifests[sampler] | {name: hashlib.sha256(content).hexdigest()}
                 (folder / "manifest.json").write_text(json.dumps(hashes))
             try:
-                _use(folder)
+                _use(folder, name)
             finally:
                 (folder / name).write_bytes(original[name])
                 (folder / "manifest.json").write_bytes(original["manifest.json"])
@@ -216,11 +220,11 @@ def _prepare_toml(scratch: Path) -> Check:
 
 
 TARGETS = (
-    Target("manifest", _in_run("manifest.json", seal=False), lambda: _json_cases("manifest.json")),
-    Target("config", _in_run("config.json"), lambda: _json_cases("config.json")),
-    Target("member", _in_run("members/000.json"), lambda: _json_cases("members/000.json")),
-    Target("evaluations", _in_run("evaluations.jsonl"), lambda: _json_cases("evaluations.jsonl")),
-    Target("weights", _in_run("members/000.safetensors"), lambda: _tensor_cases(_seeds("members/000.safetensors"))),
-    Target("checkpoint", _prepare_checkpoint, _checkpoint_cases),
+    Target("manifest", _in_run("manifest.json", seal=False), lambda: _json_cases("manifest.json"), near_json),
+    Target("config", _in_run("config.json"), lambda: _json_cases("config.json"), near_json),
+    Target("member", _in_run("members/000.json"), lambda: _json_cases("members/000.json"), near_json),
+    Target("evaluations", _in_run("evaluations.jsonl"), lambda: _json_cases("evaluations.jsonl"), near_lines),
+    Target("weights", _in_run(WEIGHTS), lambda: _tensor_cases(_seeds(WEIGHTS)), near_tensors),
+    Target("checkpoint", _prepare_checkpoint, _checkpoint_cases, near_tensors),
     Target("toml", _prepare_toml, lambda: mutated([TOML])),
 )

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from tests.fuzz.mutate import mutated, mutated_json
+from tests.fuzz.nearby import near_image, near_json, near_named
 from tests.fuzz.target import Check, Target
 from tests.web.serve.fuzz import KINDS
 from tests.web.serve.models import image_model, images
@@ -78,4 +79,5 @@ def _cases() -> st.SearchStrategy[bytes]:
     return st.one_of(near, near, other, st.sampled_from(whole))
 
 
-TARGETS = (Target("server", _prepare, _cases),)
+near = near_named(lambda kind: near_json if kind == JSON.encode() else near_image)
+TARGETS = (Target("server", _prepare, _cases, near),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hypothesis import strategies as st
+from tests.fuzz.nearby import Near, near_bytes
 
 Check = Callable[[bytes], None]
 
@@ -23,8 +24,11 @@ class Target:
         Given a scratch folder, makes the function that reads one case. It must return or raise a `MixupMPError`.
     cases
         Strategy of the content that it reads.
+    near
+        Changes a content a little, as its format allows.
     """
 
     name: str
     prepare: Callable[[Path], Check]
     cases: Callable[[], st.SearchStrategy[bytes]]
+    near: Near = near_bytes

@@ -11,13 +11,13 @@ import torch
 from hypothesis import strategies as st
 from tests.fuzz.data_targets import _checked, _packed
 from tests.fuzz.mutate import mutated, mutated_json, odd_values
+from tests.fuzz.nearby import GZIP, near_gzip, near_json, near_lines
 from tests.fuzz.target import Check, Target
 
 from mixupmp.data import load, load_path
 from mixupmp.data.sound_files import read_wave
 from mixupmp.data.text_files import CLINC150
 
-GZIP = b"\x1f\x8b"
 RECORDS = [{"text": f"word {k} and, so on", "label": "ab"[k % 2]} for k in range(10)]
 
 
@@ -101,7 +101,7 @@ def _sound_cases() -> st.SearchStrategy[bytes]:
 
 
 TARGETS = (
-    Target("text", _prepare_text, _text_cases),
-    Target("clinc150", _prepare_clinc150, _clinc150_cases),
+    Target("text", _prepare_text, _text_cases, near_gzip(near_lines)),
+    Target("clinc150", _prepare_clinc150, _clinc150_cases, near_json),
     Target("sound", _prepare_sound, _sound_cases),
 )

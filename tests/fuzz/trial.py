@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import resource
 import signal
 import time
@@ -22,6 +23,7 @@ from mixupmp.core.errors import MixupMPError
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS = 10.0  # for one case
 MEMORY = 2**30  # bytes beyond what the process had before its first case
+KEPT, LONGEST = 200, 2**14  # of the contents that were read, to change them further
 
 
 class Hang(BaseException):
@@ -43,10 +45,16 @@ class Trial:
     slowest: float = 0.0
     memory: int = 0
     failures: dict[str, bytes] = field(default_factory=dict)
+    read: list[bytes] = field(default_factory=list)
 
     @property
     def cases(self) -> int:
         return self.accepted + self.refused + self.failed
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """As JSON, for a run that adds to them."""
+        return {name: getattr(self, name) for name in ("accepted", "refused", "failed", "slowest", "memory")}
 
     def run(self, check: Check, content: bytes) -> None:
         """Try one case, and note how it ended."""
@@ -58,6 +66,8 @@ class Trial:
             _check_memory(_peak() - before)
             self.accepted += accepted
             self.refused += not accepted
+            if accepted and len(content) < LONGEST:
+                self.read = [*self.read[1 - KEPT :], content]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - this is what is looked for
@@ -74,9 +84,13 @@ class Trial:
 
 
 def try_cases(
-    target: Target, check: Check, trial: Trial, count: int, number: int, note: Callable[[bytes], None]
+    target: Target, check: Check, trial: Trial, count: int, number: int, note: Callable[[bytes], None], around: int = 0
 ) -> None:
-    """Try `count` generated cases; `number` seeds them, and `note` is given each before it is tried."""
+    """Try `count` cases drawn by Hypothesis, and after each `around` that are near it or near any that was read.
+
+    `number` seeds them, and `note` is given each before it is tried.
+    """
+    chance = random.Random(number)
 
     @seed(number)
     @settings(
@@ -88,8 +102,12 @@ def try_cases(
     )
     @given(target.cases())
     def each(content: bytes) -> None:
-        note(content)
-        trial.run(check, content)
+        case = content
+        for _ in range(1 + around):
+            note(case)
+            trial.run(check, case)
+            start = chance.choice(trial.read) if trial.read and chance.random() < 0.7 else content
+            case = target.near(start, chance)
 
     each()
 

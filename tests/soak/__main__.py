@@ -204,7 +204,8 @@ def main() -> int:
             turn += 1
             if options.counts is not None:
                 known |= {tally.engine: tally.counts}
-                options.counts.write_text(json.dumps(known, indent=1) + "\n")
+                options.counts.with_suffix(".new").write_text(json.dumps(known, indent=1) + "\n")
+                options.counts.with_suffix(".new").replace(options.counts)
             if sys.stderr.isatty():
                 print(f"\r{turn} runs, {sum(len(t.lost) for t in tallies)} lost", end="", file=sys.stderr)
     text = table(tallies)

@@ -240,6 +240,8 @@ def checked_config(config: Any, folder: Path) -> dict[str, Any]:
     for key in ("spec", "fingerprints", "versions", "machine"):
         if not isinstance(config.get(key, None if key == "spec" else {}), dict):
             raise BadRun(f"{path} is damaged: {key!r} must be an object, got a {type(config.get(key)).__name__}.")
+    if missing := [key for key in ("method", "network", "task", "seed") if key not in config["spec"]]:
+        raise BadRun(f"{path} is damaged: its spec lacks {', '.join(missing)}.")
     return dict(config)
 
 
