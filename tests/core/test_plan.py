@@ -221,6 +221,7 @@ def spoilt(value: float) -> Tensor:
         (lambda plan: replace(plan, train=Endless()), InvalidArgument, "rows must be the rows of an epoch"),
         (lambda plan: replace(plan, train=TensorDataset(torch.zeros(0, 4))), BadData, "empty"),
         (lambda plan: replace(plan, device="gpu"), InvalidArgument, "device must be"),
+        (lambda plan: replace(plan, device="meta"), InvalidArgument, "device must be"),
         (lambda plan: replace(plan, initial=[{}]), InvalidArgument, "initial must be at least 4 members"),
         (lambda plan: replace(plan, method=ca_mixup_mc()), InvalidArgument, "validation must be rows"),
         (rows_of(ZEROS[:0], LABELS[:0]), BadData, "training data is empty"),
@@ -288,7 +289,8 @@ def test_an_unknown_network_is_told_with_the_nearest(table: Dataset) -> None:
         plan_for(table, deep_ensemble(), "mpl")
 
 
-def test_training_rows_are_copied_to_the_device_once(table: Dataset) -> None:
+def test_training_rows_are_copied_to_the_device_once(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixupmp.core.plan._resolved_device", str)  # "meta" has no numbers to train on
     plan = replace(plan_for(table, deep_ensemble(), "mlp", SHORT), device="meta")
     first, second = plan.training_data(), replace(plan, seed=1).training_data()
     assert first.rows is second.rows

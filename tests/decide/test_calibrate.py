@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName
 from mixupmp.core.spec import encode
 from mixupmp.decide.calibrate import CalibrationWarning, fit_calibrator, fit_member_calibrators, fit_temperature
-from mixupmp.decide.calibrators import Isotonic, Temperature, VectorScaling, read_calibrator
+from mixupmp.decide.calibrators import Isotonic, Temperature, VectorScaling, calibrator_of, read_calibrator
 from mixupmp.metrics import evaluate
 
 KINDS = ("temperature", "vector", "isotonic")
@@ -263,3 +263,15 @@ def test_bad_input_is_named() -> None:
         read_calibrator({"type": "Platt"})
     with pytest.raises(InvalidArgument, match="rising"):
         Isotonic(((1.0, 0.0),) * 2, ((0.0, 1.0),) * 2, floor=0.1)
+
+
+@pytest.mark.parametrize("estimator", [[1], {"state": 3}, {"other": 1}])
+def test_a_run_with_an_odd_estimator_is_refused(estimator: object) -> None:
+    with pytest.raises(BadRun, match="does not describe a saved estimator"):
+        calibrator_of({"spec": {}, "estimator": estimator})
+
+
+@pytest.mark.parametrize("temperature", ["x", 10**400, float("nan"), None])
+def test_an_odd_temperature_is_refused(temperature: object) -> None:
+    with pytest.raises(InvalidArgument, match="temperature"):
+        read_calibrator({"type": "Temperature", "temperature": temperature})

@@ -2,10 +2,10 @@
 
 Usage: python -m tests.fuzz [--minutes 10] [--target csv ...] [--seed 0] [--counts counts.json] [--out table.md]
 
-Every case must end in success or in a `MixupMPError` within 10 seconds and 1 GB. Each target runs in a process of its
-own: a case that kills it, or that it does not come back from, is known from a file that both processes map. Cases that
-fail are added to tests/fuzz/corpus, which `make test` tries again. With `--counts` those of several runs, each with a
-seed of its own, add up.
+Every case must end in success or in a `MixupMPError` within 10 seconds of its process and 1 GB. Each target runs in a
+process of its own: a case that kills it, or that it does not come back from, is known from a file that both processes
+map. Cases that fail are added to tests/fuzz/corpus, which `make test` tries again. With `--counts` those of several
+runs, each with a seed of its own, add up.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import NoReturn
 
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
-from tests.fuzz.trial import SECONDS, Trial, keep, try_cases
+from tests.fuzz.trial import WAITING, Trial, keep, try_cases
 
 BATCH, AROUND = 20, 24  # cases that Hypothesis draws between two looks at the clock, and others around each
 ROUND = 60.0  # seconds of each target, by turns
-SILENCE = 6 * SECONDS  # without a new case: the process hangs outside of Python
+SILENCE = 5 * WAITING  # seconds without a new case: the process hangs outside of Python
 SPACE = 4 * 2**30  # of addresses beyond those in use, in case memory is taken faster than it is measured
 
 

@@ -30,6 +30,8 @@ from mixupmp import (
 )
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.spec import encode
+from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, Temperature, VectorScaling, calibrator_of
 from mixupmp.store.card import model_card
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.manifest import Sealed
@@ -71,7 +73,12 @@ def _plan(kind: str) -> Plan:
 
 
 WEIGHTS = "members/000.safetensors"
-KINDS = ("DropoutMasks", "SharedEnsemble", "Ensemble")
+CALIBRATORS: dict[str, Calibrator] = {
+    "DropoutMasks": Temperature(1.5),
+    "SharedEnsemble": VectorScaling((1.0, 2.0, 1.0), (0.0, 0.1, 0.0)),
+    "Ensemble": MemberCalibrators((Temperature(2.0), Temperature(0.5))),
+}
+KINDS = tuple(CALIBRATORS)
 
 
 @functools.cache
@@ -83,6 +90,9 @@ def _templates() -> dict[str, dict[str, bytes]]:
             folder = Path(scratch) / "run"
             fit(_plan(kind), engine="inline", run=folder)
             RunFolder(folder).add_evaluation("test rows", {"acc": 0.5, "nll": 1.0})
+            config = json.loads((folder / "config.json").read_text())
+            config["spec"]["calibrator"] = encode(CALIBRATORS[kind])
+            (folder / "config.json").write_text(json.dumps(config))
             files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
             found[kind] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files)}
     return found
@@ -99,6 +109,7 @@ def _use(folder: Path, name: str) -> None:
         summaries = [summary for k in range(2) if (summary := run.summary(k)) is not None]
         model_card(run.config(), summaries, run.evaluations())
         settings_from(run.config()["spec"])
+        calibrator_of(run.config())
     if name != "evaluations.jsonl":
         posterior = load(folder)
         probabilities = posterior.probabilities(torch.zeros(1, *posterior.task.input_shape))

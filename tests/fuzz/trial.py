@@ -21,7 +21,8 @@ from tests.fuzz.target import Check, Target
 from mixupmp.core.errors import MixupMPError
 
 CORPUS = Path(__file__).parent / "corpus"
-SECONDS = 10.0  # for one case
+SECONDS = 10.0  # of this process for one case
+WAITING = 120.0  # seconds by the clock for one case: it waits for something, as a machine is not that busy
 MEMORY = 2**30  # bytes beyond what the process had before its first case
 KEPT, LONGEST = 200, 2**14  # of the contents that were read, to change them further
 
@@ -151,13 +152,17 @@ def _signature(error: BaseException) -> str:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    def hang(_: int, frame: FrameType | None) -> None:
+    def hang(number: int, frame: FrameType | None) -> None:
         raise Hang(f"longer than {seconds:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds), (signal.ITIMER_REAL, signal.SIGALRM, WAITING))
+    before = [(number, signal.signal(number, hang)) for _, number, _ in timers]
+    for timer, _, span in timers:
+        signal.setitimer(timer, span)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before:
+            signal.signal(number, handler)

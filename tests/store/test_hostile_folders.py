@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import save
 
 from mixupmp import CheckpointInterval, Recipe, deep_ensemble, plan_for
-from mixupmp.core.errors import BadRun
+from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.files import Directory
 from mixupmp.core.plan import Plan
 from mixupmp.store.folder import RunFolder
+from mixupmp.store.record import read_record
 from mixupmp.train.job import FitInterrupted
 from mixupmp.train.progress import Callback
 from mixupmp.train.run import fit
@@ -161,11 +162,35 @@ def test_odd_evaluations_are_refused(folder: Path, line: str) -> None:
         resume(folder)
 
 
-@pytest.mark.parametrize("key", ["spec", "fingerprints", "versions", "machine"])
-def test_parts_of_the_configuration_must_be_objects(folder: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        *((key, [1], "an object") for key in ("spec", "fingerprints", "versions", "machine")),
+        *(("wanted", value, "a whole number") for value in ("x", float("nan"), True)),
+        *(("notes", value, "a list") for value in (5, {"a": "b"})),
+    ],
+)
+def test_parts_of_the_configuration_have_their_kinds(folder: Path, key: str, value: object, kind: str) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: [1]}))
-    with pytest.raises(BadRun, match=rf"config\.json is damaged: '{key}' must be an object"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(BadRun, match=rf"config\.json is damaged: '{key}' must be {kind}"):
+        RunFolder(folder).config()
+
+
+@pytest.mark.parametrize(("key", "value"), [("rows", [1]), ("rows", "9"), ("sha256", {"a": 1}), ("sha256", 7)])
+def test_a_record_of_odd_training_rows_is_refused(folder: Path, key: str, value: object) -> None:
+    config = RunFolder(folder).config()
+    with pytest.raises(InvalidArgument, match=f"fingerprints.{key}"):
+        read_record(config | {"fingerprints": {key: value}})
+
+
+@pytest.mark.parametrize("key", ["method", "network", "task", "seed"])
+def test_a_configuration_without_a_part_of_its_fit_is_refused(folder: Path, key: str) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    del config["spec"][key]
+    path.write_text(json.dumps(config))
+    with pytest.raises(BadRun, match=rf"config\.json is damaged: its spec lacks {key}"):
         RunFolder(folder).config()
 
 

@@ -15,6 +15,7 @@ import pytest
 import runs
 
 from mixupmp import CheckpointInterval, Posterior
+from mixupmp.core.errors import MixupMPError
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import select
 from mixupmp.train.ray import Storage, connected
@@ -128,3 +129,12 @@ def test_a_cluster_that_a_fit_starts_listens_on_this_machine_only() -> None:
         found = listening_addresses() - before
     assert found
     assert found <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def test_a_cluster_that_does_not_start_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def time_out(**options: object) -> None:
+        raise Exception("The current node timed out during startup.")  # the class that Ray raises
+
+    monkeypatch.setattr(ray, "init", time_out)
+    with pytest.raises(MixupMPError, match="there is no Ray cluster: The current node timed out"), connected(None):
+        pytest.fail("not connected")

@@ -240,7 +240,7 @@ def _resolved_device(device: str) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=device)
+        torch.empty(1, device=device).item()  # which 'meta' has none of
         return device
     except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
         reason = str(error).splitlines()[0]

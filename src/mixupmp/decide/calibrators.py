@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import check
+from mixupmp.core.errors import BadRun, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.spec import decode, register_family
 from mixupmp.metrics.checks import TINY, as_floats
@@ -144,8 +144,12 @@ def _keep_prediction(result: Tensor, predicted: Tensor) -> Tensor:
 
 def calibrator_of(config: Mapping[str, Json]) -> Calibrator | None:
     """The calibrator in a run's config.json: that of `mixupmp fit`, or of a saved estimator."""
-    estimator = config.get("estimator") or {"state": {}}
-    return read_calibrator(config["spec"].get("calibrator") or estimator["state"].get("calibrator"))
+    try:
+        estimator = config.get("estimator") or {"state": {}}
+        document = config["spec"].get("calibrator") or estimator["state"].get("calibrator")
+    except (LookupError, TypeError, AttributeError) as error:
+        raise BadRun(f"config.json does not describe a saved estimator: {error!r}.") from error
+    return read_calibrator(document)
 
 
 def pool(members: Tensor, calibrator: Calibrator | None) -> Tensor:

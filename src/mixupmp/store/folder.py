@@ -224,6 +224,10 @@ def _numbers(values: Mapping[str, object]) -> bool:
     return all(value is None or number(value) for value in values.values())
 
 
+_KINDS = {"spec": dict, "fingerprints": dict, "versions": dict, "machine": dict, "wanted": int, "notes": list}
+_NAMES = {dict: "an object", int: "a whole number", list: "a list"}
+
+
 def checked_config(config: Any, folder: Path) -> dict[str, Any]:
     """Check that the content of a config.json is one that this version reads."""
     path = folder / "config.json"
@@ -237,9 +241,9 @@ def checked_config(config: Any, folder: Path) -> dict[str, Any]:
         )
     if version > FORMAT:
         raise BadRun(f"{folder} has format {version}, this version reads up to {FORMAT}: upgrade mixupmp.")
-    for key in ("spec", "fingerprints", "versions", "machine"):
-        if not isinstance(config.get(key, None if key == "spec" else {}), dict):
-            raise BadRun(f"{path} is damaged: {key!r} must be an object, got a {type(config.get(key)).__name__}.")
+    for key, kind in _KINDS.items():
+        if (key in config or key == "spec") and type(config.get(key)) is not kind:
+            raise BadRun(f"{path} is damaged: {key!r} must be {_NAMES[kind]}, got a {type(config.get(key)).__name__}.")
     if missing := [key for key in ("method", "network", "task", "seed") if key not in config["spec"]]:
         raise BadRun(f"{path} is damaged: its spec lacks {', '.join(missing)}.")
     return dict(config)

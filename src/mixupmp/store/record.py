@@ -40,7 +40,7 @@ def read_record(document: Mapping[str, Json]) -> FitRecord:
         decode(network, Network, "network") if own else Foreign(shown(network)),
         None if recipe is None else decode(recipe, Recipe, "recipe"),
         decode(spec["seed"], int, "seed"),
-        fingerprints.get("rows"),
-        fingerprints.get("sha256"),
+        decode(fingerprints.get("rows"), int | None, "fingerprints.rows"),
+        decode(fingerprints.get("sha256"), str | None, "fingerprints.sha256"),
         document.get("versions", {}),
     )

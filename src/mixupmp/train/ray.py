@@ -248,7 +248,12 @@ def connected(address: str | None) -> Iterator[None]:
     # Ray would otherwise limit OpenMP to num_cpus by itself and say so; threads are pinned by the recipe.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     with contextlib.nullcontext() if address or os.environ.get("RAY_ADDRESS") else _loopback_only():
-        ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
+        except Exception as error:  # a plain Exception, where a node does not start in time
+            raise MixupMPError(
+                f"there is no Ray cluster: {error} Check its address, or use another engine: engine='processes'."
+            ) from error
         try:
             yield
         finally:
