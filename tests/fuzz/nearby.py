@@ -43,7 +43,7 @@ def _odd_value(chance: random.Random) -> Any:
 
 
 def near_json(content: bytes, chance: random.Random) -> bytes:
-    """Values replaced, removed, exchanged, added; text that is JSON itself is changed inside. Bytes where it is none."""
+    """Values replaced, removed, exchanged, added; text that is JSON is changed inside. Bytes where it is none."""
     if chance.random() < 0.9:
         try:
             document = [json.loads(content)]
