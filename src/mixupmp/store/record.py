@@ -40,7 +40,7 @@ def read_record(document: Mapping[str, Json]) -> FitRecord:
         decode(network, Network, "network") if own else Foreign(shown(network)),
         None if recipe is None else decode(recipe, Recipe, "recipe"),
         decode(spec["seed"], int, "seed"),
-        decode(fingerprints.get("rows"), int | None, "fingerprints.rows"),
-        decode(fingerprints.get("sha256"), str | None, "fingerprints.sha256"),
+        decode(rows, int, "fingerprints.rows") if (rows := fingerprints.get("rows")) is not None else None,
+        decode(sha256, str, "fingerprints.sha256") if (sha256 := fingerprints.get("sha256")) is not None else None,
         document.get("versions", {}),
     )
