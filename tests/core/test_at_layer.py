@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from mixupmp import (
     AtLayer,
+    Categorical,
     Dirichlet,
     Ensemble,
     Method,
@@ -17,14 +19,19 @@ from mixupmp import (
     Perturbed,
     Predictive,
     Recipe,
+    Rows,
+    Task,
     fit,
     plan_for,
 )
 from mixupmp.core.base_measures import BaseMeasure, Mixup
 from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.core.fields import Fields
 from mixupmp.core.plan import Plan
 from mixupmp.networks import CNN, MLP
 from mixupmp.train.features import on_fixed_features
+from mixupmp.train.forward import forward_inside
+from mixupmp.train.member import MemberFit
 from mixupmp.train.run import choose_engine
 from small_data import small_images, small_table
 
@@ -103,6 +110,58 @@ def test_tokens_are_blended_after_the_embedding() -> None:
     assert isinstance(model.method_.predictive.base, AtLayer)
     assert model.alpha_ == 0.5
     assert model.score(X.numpy(), y.numpy()) > 0.95
+
+
+class Masked(nn.Module):
+    """A classifier of tokens by name, whose mask is used after the embedding; `looks` at the tokens there too."""
+
+    def __init__(self, looks: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.head, self.looks = nn.Embedding(30, 8), nn.Linear(8, 2), looks
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        values = torch.tanh(self.embedding(input_ids)) * attention_mask[..., None]
+        last = (input_ids > 20).sum(1, keepdim=True) if self.looks else 0.0
+        return self.head(values.sum(1) / attention_mask.sum(1, keepdim=True)) + last
+
+
+def masked_rows() -> tuple[dict[str, Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(80) % 2
+    ids = torch.randint(0, 15, (80, 6), generator=generator) + 15 * y[:, None]
+    mask = torch.arange(6) < torch.randint(2, 7, (80, 1), generator=generator)
+    ids = torch.where(mask, ids, torch.randint(0, 30, (80, 6), generator=generator))  # what a mask hides misleads
+    return {"input_ids": ids, "attention_mask": mask.long()}, y
+
+
+@pytest.mark.parametrize("ratio", [1.0, inf])
+def test_embeddings_are_blended_where_a_mask_is_used_after_them(ratio: float) -> None:
+    X, y = masked_rows()
+    recipe = Recipe(epochs=40, optimizer="adamw", learning_rate=0.05, pseudo_batch_size=30)
+    model = MixupMPClassifier(ratio, 0.5, 2, network=Masked, mix_layer="embedding", recipe=recipe, random_state=0)
+    assert model.fit(X, y).score(X, y) > 0.95
+    with pytest.raises(InvalidArgument, match="Name another layer"):
+        model.set_params(network=partial(Masked, True)).fit(X, y)
+
+
+def test_the_mask_of_a_blend_is_the_union_of_masks() -> None:
+    """The pseudo rows' masks are those of the pairs whose embeddings are blended, with the same draws."""
+    X, y = masked_rows()
+    fields = Fields.of(X)
+    rows = Rows(fields.pack(X), y)
+    method = Method("m", Predictive(inf, AtLayer(Mixup(0.5), "embedding")), Ensemble(1))
+    whole = Plan(method, Masked, rows, Task(Categorical(2), fields, fields.shape), Recipe(batch_size=None))
+    member = MemberFit(whole, 0)
+    seen = next(iter(member.future.batches([torch.arange(80)], member.draws)))
+    given: list[Tensor] = []
+    member.network.register_forward_pre_hook(lambda module, args, kwargs: given.append(kwargs), with_kwargs=True)
+    twin = torch.Generator().set_state(member.draws.get_state())
+    assert member.inside is not None
+    outputs, batch = forward_inside(member.network, member.inside, member.future, seen.inputs, seen, member.draws)
+    assert len(outputs) == len(batch.targets) == 80
+    pairs = member.future.with_pseudo_rows(seen._replace(inputs=torch.eye(80)), twin).inputs > 0
+    union = (pairs.float() @ X["attention_mask"].float()) > 0
+    assert torch.equal(given[0]["attention_mask"][80:].bool(), union)
 
 
 def test_images_inside_a_convolutional_network() -> None:

@@ -132,6 +132,20 @@ def check_inside(network: nn.Module, cut: Cut, inputs: Tensor) -> None:
         raise _not_a_head(cut)
 
 
+def check_beside(network: nn.Module, cut: Cut, inputs: Tensor, beside: Sequence[Tensor]) -> None:
+    """Raise unless rows can be added at the cut, and it does not matter which of these are their other inputs."""
+    with in_eval_mode(network), torch.no_grad():
+        (values,) = features_at(network, [cut], inputs)
+        with hooked(network, cut, lambda _: torch.cat([values, values])):
+            try:
+                found = [logits_of(network(torch.cat([inputs, more]))) for more in beside]
+            except (RuntimeError, IndexError) as error:
+                raise _not_a_head(cut) from error
+    rows = 2 * len(inputs)
+    if any(len(each) != rows or not torch.allclose(each, found[0], rtol=1e-3, atol=1e-5) for each in found):
+        raise _not_a_head(cut)
+
+
 def _not_a_head(cut: Cut) -> InvalidArgument:
     must = "a place from which on the network's outputs depend on the values there alone"
     return InvalidArgument("layer", str(cut), must, "Name another layer.")

@@ -162,6 +162,20 @@ class Fields:
             return tuple(tensors), {}
         return (), {field.name: tensor for field, tensor in zip(self.fields, tensors, strict=True)}
 
+    def beside(self, seen: Tensor, blended: Tensor) -> Tensor:
+        """Packed inputs for rows whose values at a layer are blends of seen rows': what the network uses beside them.
+
+        Masks, whole numbers of 0 and 1, are the union of those of the blended rows; numbers are blended; other whole
+        numbers, which cannot be, are those of some seen row.
+        """
+        place = torch.arange(len(blended), device=seen.device) % len(seen)
+        numbers = [field.numbers for field in self.fields]
+        parts = []
+        for field, own, mixed in zip(self.fields, seen.split(numbers, 1), blended.split(numbers, 1), strict=True):
+            mask = field.whole and bool(((own == 0) | (own == 1)).all())
+            parts.append((mixed > 0) if mask else own[place] if field.whole else mixed)
+        return torch.cat([part.to(seen.dtype) for part in parts], 1)
+
     def __call__(self, inputs: Tensor, out: Tensor | None = None) -> Tensor:
         """Packed rows with the fields of numbers scaled, in `out` if given."""
         if all(field.whole for field in self.fields):

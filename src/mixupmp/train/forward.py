@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
+
+import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.batch import Batch
-from mixupmp.core.cut import Cut, check_inside, hooked
+from mixupmp.core.cut import Cut, check_beside, check_inside, hooked
+from mixupmp.core.fields import Fields
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import logits_of
 from mixupmp.core.predictive import Future, ResampledFuture
 from mixupmp.core.recipe import Recipe
+from mixupmp.core.rows import Standardize
 from mixupmp.train.factory import to_training_mode
 from mixupmp.train.validation import probed_inputs
 
 
-def inside_of(plan: Plan, network: nn.Module) -> Cut | None:
+@dataclass(frozen=True)
+class Inside:
+    """Where pseudo rows enter the network, and how: alone, or with more inputs (masks) that are used after it."""
+
+    cut: Cut
+    fields: Fields | None
+
+
+def inside_of(plan: Plan, network: nn.Module) -> Inside | None:
     """Where pseudo rows enter the network, if not with its inputs; an error unless they can."""
-    base = plan.method.predictive.base
+    base, scaling = plan.method.predictive.base, plan.task.standardize
     if plan.method.predictive.ratio == 0 or not isinstance(base, AtLayer):
         return None
-    check_inside(network, base.cut, probed_inputs(plan)[:2].to(plan.device))
-    return base.cut
+    inputs = probed_inputs(plan)[:2].to(plan.device)
+    if isinstance(scaling, Standardize) or scaling.single:
+        check_inside(network, base.cut, inputs)
+        return Inside(base.cut, None)
+    check_beside(network, base.cut, inputs, [scaling.beside(rows, inputs.float()) for rows in (inputs, inputs.flip(0))])
+    return Inside(base.cut, scaling)
 
 
 def forward_inside(
-    network: nn.Module, cut: Cut, future: Future, inputs: Tensor, seen: Batch, generator: Generator
+    network: nn.Module, inside: Inside, future: Future, inputs: Tensor, seen: Batch, generator: Generator
 ) -> tuple[Tensor, Batch]:
-    """Outputs for the seen rows and the pseudo rows that enter the network at the cut, and the batch of both."""
+    """Outputs for the seen rows and the pseudo rows that enter the network at the cut, and the batch of both.
+
+    Where the network takes several inputs it is given some for the pseudo rows too, drawn as their values will be.
+    """
     assert isinstance(future, ResampledFuture)
-    made = [seen]
+    made, rows, given = [seen], len(inputs), inputs
+    if inside.fields is not None:
+        twin = torch.Generator().set_state(generator.get_state())
+        blended = future.with_pseudo_rows(seen._replace(inputs=inputs.float()), twin).inputs
+        pseudo = blended if future.predictive.ratio == inf else blended[rows:]
+        given = torch.cat([inputs, inside.fields.beside(inputs, pseudo)])
 
     def with_pseudo_rows(values: Tensor) -> Tensor:
-        made[0] = future.with_pseudo_rows(seen._replace(inputs=values.float()), generator)
-        return made[0].inputs.to(values.dtype)
+        made[0] = future.with_pseudo_rows(seen._replace(inputs=values[:rows].float()), generator)
+        blends = made[0].inputs.to(values.dtype)
+        whole = inside.fields is None or len(blends) == len(values)
+        return blends if whole else torch.cat([values[:rows], blends])
 
-    with hooked(network, cut, with_pseudo_rows):
-        return logits_of(network(inputs)).float(), made[0]
+    with hooked(network, inside.cut, with_pseudo_rows):
+        outputs = logits_of(network(given)).float()
+    return outputs[-len(made[0].targets) :], made[0]
 
 
 def blocks_of(network: nn.Module) -> list[list[nn.Parameter]]:

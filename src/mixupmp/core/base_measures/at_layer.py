@@ -19,7 +19,8 @@ class AtLayer:
 
     `AtLayer(Mixup(0.4), "embedding")` blends embeddings of tokens (Guo et al. 2019), which cannot be blended
     themselves; with a hidden layer it is manifold Mixup (Verma et al. 2019). All that comes after the layer must depend
-    on its values alone: there are more rows of them than of inputs.
+    on its values, and on other inputs of the network that can be joined: the mask of a blend is the union of two masks
+    (whole numbers of 0 and 1), numbers are blended. Tokens themselves must not be used after it.
 
     Parameters
     ----------
