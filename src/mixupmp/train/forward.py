@@ -35,9 +35,9 @@ def inside_of(plan: Plan, network: nn.Module) -> Inside | None:
     base, scaling = plan.method.predictive.base, plan.task.standardize
     if plan.method.predictive.ratio == 0 or not isinstance(base, AtLayer):
         return None
-    inputs = probed_inputs(plan)[:2].to(plan.device)
+    inputs = probed_inputs(plan).to(plan.device)
     if isinstance(scaling, Standardize) or scaling.single:
-        check_inside(network, base.cut, inputs)
+        check_inside(network, base.cut, inputs[:2])
         return Inside(base.cut, None)
     check_beside(network, base.cut, inputs, [scaling.beside(rows, inputs.float()) for rows in (inputs, inputs.flip(0))])
     return Inside(base.cut, scaling)
