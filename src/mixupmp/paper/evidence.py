@@ -192,8 +192,10 @@ class RunEvidence:
         return None
 
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
-        """The mean uncertainty of a region of the 2-D example; its error is the jackknife's over members."""
+        """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""
         for one in self.read(experiment, part, "regions.json") or ():
+            if one["panel"].startswith(panel) and "repeats" in one:
+                return Sample.of({repeat["seed"]: repeat[region] for repeat in one["repeats"]})
             if one["panel"].startswith(panel) and "standard_error" in one[region]:
                 return Sample(
                     one[region]["mean"],

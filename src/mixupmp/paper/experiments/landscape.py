@@ -17,6 +17,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.predictive import simulate
 from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
 from mixupmp.metrics import gini
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.paper.figures import panels, save
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.settings import setting_named
@@ -51,29 +52,52 @@ def draw_landscapes(
     started = time.time()
     setting = study.setting(setting_named(setting_name, study.scale))
     shown = panels_of(setting.members)
-    wanted = [Wanted(setting.plan(panel.method, 0)) for panel in shown]
-    study.train(wanted)
-    ready = [(panel, one) for panel, one in zip(shown, wanted, strict=True) if study.available(one)]
+    wanted = [[Wanted(setting.plan(panel.method, seed)) for seed in setting.seeds] for panel in shown]
+    study.train(sorted((one for many in wanted for one in many), key=lambda one: one.plan.seed))
+    ready = [(panel, many) for panel, many in zip(shown, wanted, strict=True) if study.available(many[0])]
     numbers = []
     with styled():
         figure, axes = panels(2, len(ready), 2.7 * len(ready) + 0.8, 5.4, sharey="row")
-        for (panel, one), above, below in zip(ready, *axes, strict=True):
+        for (panel, many), above, below in zip(ready, *axes, strict=True):
             above.set_title(panel.title)
-            points = _draw_sample(above, one.plan)
-            posterior = study.cache.posterior(one, panel.keep_collapsed)
-            if posterior is None:
-                continue
-            members = posterior.member_probabilities(_grid(), batch_size=4096)
-            shading = _draw_uncertainty(below, gini(members, rescale=True))
-            at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)
-            ended = training_of(study.cache, one, panel.keep_collapsed)
-            numbers.append({"panel": panel.title, **ended, **regions(members, at_rows)})
+            points = _draw_sample(above, many[0].plan)
+            repeats: list[Evaluation] = []
+            for one in filter(study.available, many):
+                posterior = study.cache.posterior(one, panel.keep_collapsed)
+                if posterior is None:
+                    continue
+                members = posterior.member_probabilities(_grid(), batch_size=4096)
+                if not repeats:  # the first one is drawn
+                    shading = _draw_uncertainty(below, gini(members, rescale=True))
+                at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)
+                ended = training_of(study.cache, one, panel.keep_collapsed)
+                repeats.append({"panel": panel.title, **ended, **regions(members, at_rows)})
+            if repeats:
+                numbers.append(_over_repeats(repeats))
         _finish(figure, axes, points, shading, title)
     save(figure, study.folder, "landscapes")
     differs = "; ".join(setting.all_differences)
-    caption = f"Mean rescaled uncertainty (jackknife error over members). {setting.describe()}. "
+    over = "members, by the jackknife" if setting.repeats == 1 else "repeats"
+    caption = f"Mean rescaled uncertainty (error over {over}). {setting.describe()}. "
     _write_numbers(study, title, numbers, f"{caption}Differs from the paper: {differs}.")
-    study.record(setting.all_differences, [0], started, setting=setting.describe())
+    study.record(setting.all_differences, setting.seeds, started, setting=setting.describe())
+
+
+def _over_repeats(repeats: list[Evaluation]) -> Evaluation:
+    """A panel's numbers: of its only repeat, or means with standard errors over repeats, and each of them."""
+    if len(repeats) == 1:
+        return repeats[0]
+    found = {
+        **repeats[0],
+        "repeats": [{**{name: one[name]["mean"] for name in REGIONS}, "seed": one["seed"]} for one in repeats],
+    }
+    for name in REGIONS:
+        summary = summary_of([one[name]["mean"] for one in repeats])
+        found[name] = {"mean": summary.mean, "standard_error": summary.standard_error}
+    for name in ("diverged", "collapsed", "networks", "seconds"):
+        found[name] = sum(one[name] for one in repeats)
+    found["training_accuracy"] = sum(one["training_accuracy"] for one in repeats) / len(repeats)
+    return found
 
 
 def sample_future(plan: Plan, count: int = SHOWN_ROWS) -> tuple[Tensor, Tensor, Tensor]:
