@@ -136,6 +136,9 @@ def test_a_machine_without_the_weights_goes_on_from_the_results(study, tmp_path:
         == first[1][1][:1]
     )
     assert "2 member-fits, 0 cached, 2 to train" in other.said[0]  # of the second repeat alone
+    shutil.rmtree(one.cache.path)
+    partial = replace(study(), partial=True)
+    assert [len(found) for _, found in report_lines(partial, SETTING, lines, "What there is", ("acc",))] == [4]
 
 
 def test_what_is_finished_is_written_while_the_rest_is_trained(study, monkeypatch):

@@ -78,14 +78,14 @@ def run_lines(
     `write` gets what there is whenever some more of it is finished, so that a run that is stopped loses little.
     """
     evaluators = {seed: evaluator(seed) for seed in setting.seeds}
-    pairs: Pairs = [
-        (line, [(one, evaluators[one.plan.seed]) for one in line.wanted(setting)])
-        for line in lines
-        if line.missing_package is None
-    ]
-    absent = [
-        f"{line.label} (the package {line.missing_package} is not installed)" for line in lines if line.missing_package
-    ]
+    pairs: Pairs = []
+    absent = []
+    for line in lines:
+        many: list[Pair] = [(one, evaluators[one.plan.seed]) for one in line.wanted(setting)]
+        if line.missing_package is not None:  # what was evaluated elsewhere stays
+            many = [pair for pair in many if study.evaluated(*pair)]
+            absent.append(f"{line.label} (the package {line.missing_package} is not installed)")
+        pairs.append((line, many))
 
     def finished() -> tuple[Evaluated, list[str]]:
         evaluated, missing = _finished(study, pairs)
