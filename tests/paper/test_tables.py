@@ -109,8 +109,10 @@ def test_concordance_with_itself_is_whole_and_with_its_mirror_none():
     mirrored = {label: {name: -value for name, value in found.items()} for label, found in same.items()}
     whole, none = concordance(same, "in_distribution", "CIFAR10"), concordance(mirrored, "in_distribution", "CIFAR10")
     assert (whole.share, none.share) == (1.0, 0.0)
+    assert not whole.reversed
+    assert ("DE", "NN") in none.reversed["acc"]  # the paper has DE above NN
     assert whole.rank == pytest.approx({"acc": 1, "nll": 1, "ece": 1})
     assert none.rank == pytest.approx({"acc": -1, "nll": -1, "ece": -1})
     # 96.12 (.04) of NN and 96.04 (.05) of Laplace are less than two standard errors apart: no pair in ACC.
     two = concordance({label: {"acc": same[label]["acc"]} for label in ("NN", "Laplace")}, "in_distribution", "CIFAR10")
-    assert two.pairs == 0
+    assert two.total == 0

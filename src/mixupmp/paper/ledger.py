@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -65,7 +66,10 @@ class Ledger:
     def to_dict(self) -> dict[str, object]:
         """As plain JSON."""
         return {
-            "concordance": {name: {**vars(one), "share": one.share} for name, one in self.concordances.items()},
+            "concordance": {
+                name: {"pairs": one.total, "same": one.same, "share": one.share, "rank": one.rank}
+                for name, one in self.concordances.items()
+            },
             "sentences": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.sentences},
             "extensions": {one.claim.name: one.here.verdict for one in self.extensions},
             "identities": {one.name: one.verdict for one in self.identities},
@@ -171,6 +175,9 @@ def render(ledger: Ledger, scale: str) -> str:
         "ACC, NLL and ECE; and the rank correlation of the methods by each. The CNN on Fashion-MNIST is compared with "
         "the paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
+        "What reverses, by measure: how many of the pairs, and the methods that are in most of them (higher or lower "
+        "here than in the paper's order).",
+        _reversed_table(ledger.concordances),
         "## Runs",
         "What the results are of, as the `run.json` of each says. Those of version 0.1 have its smaller settings, and "
         "are replaced as runs with those of docs/reproduction.md are finished. Lines whose training accuracy is below "
@@ -204,11 +211,22 @@ def _counts(verdicts: Sequence[str]) -> str:
 def _concordance_table(found: dict[str, Concordance]) -> str:
     ranks = [f"rank correlation, {measure.upper()}" for measure in CONCORDANCE_MEASURES]
     rows = [
-        [name, f"{one.same} of {one.pairs}", f"**{100 * one.share:.0f}%**"]
+        [name, f"{one.same} of {one.total}", f"**{100 * one.share:.0f}%**"]
         + [f"{one.rank[measure]:+.2f}" if measure in one.rank else "-" for measure in CONCORDANCE_MEASURES]
         for name, one in found.items()
     ]
     return markdown_table(["results", "pairs", "same sign", *ranks], rows)
+
+
+def _reversed_table(found: dict[str, Concordance]) -> str:
+    rows = []
+    for name, one in found.items():
+        for measure, turned in one.reversed.items():
+            # Of (a, b) the paper has a above b; here a is too low, or b too high.
+            moves = Counter(move for a, b in turned for move in ((a, "lower"), (b, "higher")))
+            most = ", ".join(f"{label} {way} ({count})" for (label, way), count in moves.most_common(3))
+            rows.append([name, measure.upper(), f"{len(turned)} of {one.pairs[measure]}", most])
+    return markdown_table(["results", "measure", "reversed", "most often"], rows)
 
 
 def _run_table(runs: dict[str, dict[str, Any]]) -> str:

@@ -40,26 +40,35 @@ class Concordance:
     Parameters
     ----------
     pairs
-        Pairs of methods and measures that differ by more than two standard errors in the paper; all pairs where it
-        prints no standard errors.
-    same
-        Those of them whose difference has the same sign here.
+        Of each measure, how many pairs of methods differ by more than two standard errors in the paper; all pairs
+        where it prints no standard errors.
     rank
         Spearman's rank correlation of each measure over all methods of both tables.
+    reversed
+        Of each measure, the pairs whose difference has another sign here, the one that is larger in the paper first.
     """
 
-    pairs: int
-    same: int
+    pairs: dict[str, int]
     rank: dict[str, float]
+    reversed: dict[str, list[tuple[str, str]]]
+
+    @property
+    def total(self) -> int:
+        return sum(self.pairs.values())
+
+    @property
+    def same(self) -> int:
+        return self.total - sum(map(len, self.reversed.values()))
 
     @property
     def share(self) -> float:
-        return self.same / self.pairs if self.pairs else float("nan")
+        return self.same / self.total if self.total else float("nan")
 
 
 def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, dataset: str) -> Concordance:
     """Our means (label -> measure -> mean) against a table of the paper."""
-    pairs = same = 0
+    pairs: dict[str, int] = {}
+    turned: dict[str, list[tuple[str, str]]] = {}
     rank = {}
     for measure in CONCORDANCE_MEASURES:
         printed = {label: paper_value(table, dataset, label, measure.upper()) for label in ours}
@@ -67,9 +76,10 @@ def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, data
         for one, other in combinations(theirs, 2):
             difference = theirs[one][0] - theirs[other][0]
             if abs(difference) > 2 * hypot(theirs[one][1] or 0.0, theirs[other][1] or 0.0):
-                pairs += 1
-                same += difference * (ours[one][measure] - ours[other][measure]) > 0
+                pairs[measure] = pairs.get(measure, 0) + 1
+                if difference * (ours[one][measure] - ours[other][measure]) <= 0:
+                    turned.setdefault(measure, []).append((one, other) if difference > 0 else (other, one))
         if len(theirs) > 2:
             values = [(theirs[label][0], ours[label][measure]) for label in theirs]
             rank[measure] = float(spearmanr(*zip(*values, strict=True)).statistic)
-    return Concordance(pairs, int(same), rank)
+    return Concordance(pairs, rank, turned)
