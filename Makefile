@@ -7,7 +7,7 @@ RUN    := $(BIN)/python -m
 # One BLAS/OpenMP thread unless a command pins its own: two spinning threads collapse when anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: docs demo test test-slow wheel-test release-check soak fuzz load lint format bench clean help
+.PHONY: docs gallery demo test test-slow wheel-test release-check soak fuzz load lint format bench clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -74,8 +74,12 @@ lint: $(VENV)/.dev  ## ruff, mypy and the floors of the house (import-linter)
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.docs  ## build the site into site/; a broken link or reference fails
-	# The variable silences an advertisement of the theme, which is no warning about this site.
-	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+	# The variable silences an advertisement of the theme, which is no warning about this site. Not --quiet: strict
+	# counts only warnings that are shown.
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
+
+gallery: $(VENV)/.dev  ## run the pages of docs/gallery and write what they print and draw into them
+	$(RUN) docs.tools.gallery $(GALLERY_OPTIONS)
 
 format: $(VENV)/.dev  ## let ruff rewrite
 	$(RUN) ruff check --fix .

@@ -35,5 +35,5 @@ def row(parameter: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Help text without rich's markup."""
-    return re.sub(r"(?<!\\)\[/?[a-z ]+\]", "", text).replace("\\[", "[").replace("|", "\\|")
+    """Help text without rich's markup; what is left of brackets is no link."""
+    return re.sub(r"(?<!\\)\[/?[a-z ]+\]", "", text).replace("\\[", "[").replace("[", "&#91;").replace("|", "\\|")

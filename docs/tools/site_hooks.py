@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
@@ -28,6 +29,11 @@ DOCS = ROOT / "docs"
 OUTSIDE = "repository"
 # Markdown links and images, in or out of code: a path in code is never one that leads out of docs/.
 LINK = re.compile(r"(\]\(\s*)([^)\s#]+)((?:#[^)\s]*)?\s*\))")
+
+# A script, picture, frame, style sheet or icon of another site. Links that a reader follows may lead there.
+LOADED = re.compile(
+    r'<(?:script|img|iframe|link rel="?(?:stylesheet|icon)"?)\b[^>]*?(?:src|href)="?(?:https?:)?(//[^"\s>]+)'
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -62,6 +68,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[1] + posixpath.relpath(prefix + path.relative_to(base).as_posix(), folder or ".") + match[3]
 
     return LINK.sub(moved, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Refuse a page that loads anything from elsewhere: the site is read without a network."""
+    for page in Path(config.site_dir).rglob("*.html"):
+        found = LOADED.search(page.read_text(encoding="utf-8"))
+        if found:
+            raise PluginError(f"{page} loads {found[1]} from elsewhere.")
 
 
 def targets(page: Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = sorted(page for page in DOCS.rglob("*.md"))
 TEXTS = [*PAGES, *ROOT.glob("*.md")]
 # Pages whose blocks take more than a few seconds; `make gallery` runs those of the gallery too.
-SLOW: set[str] = set()
+SLOW = {"gallery/images", "gallery/text", "gallery/serve", "gallery/cluster", "gallery/table"}
 # Packages that warn about themselves.
 NOISY = ("onnx", "laplace", "ray")
 
@@ -44,6 +44,7 @@ def test_the_pages_are_there() -> None:
     assert names >= {f"guides/{name}" for name in ("vision-transformer", "tokens", "series", "which-future")}
     assert names >= {"getting-started", "theory", "guides/save-serve-export", "guides/trained-network"}
     assert names >= {f"migrate/{name}" for name in ("torch-uncertainty", "laplace-torch", "deep-ensemble")}
+    assert len([name for name in names if name.startswith("gallery/")]) >= 9
     assert {name_of(page) for page in PAGES} >= SLOW
 
 
@@ -73,3 +74,10 @@ def test_every_relative_link_leads_to_a_file(text: Path) -> None:
         if anchor and path.endswith(".md"):
             headings = re.findall(r"^#+ (.*)$", (text.parent / path).read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_no_picture_of_the_gallery_is_large() -> None:
+    pictures = list((DOCS / "gallery" / "pictures").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 100_000, picture.name

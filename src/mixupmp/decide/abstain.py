@@ -107,7 +107,7 @@ def fit_abstention(
     """The lowest threshold on the largest probability at which the error rate of the predictions is at most `risk`.
 
     Split fixed-sequence testing (Angelopoulos et al. 2021, Learn then Test). A seeded share `tuning` of the rows orders
-    the thresholds, descending from the one whose test is most likely to succeed. The other rows test the hypotheses
+    the thresholds, descending from one whose test is likely to succeed. The other rows test the hypotheses
     "the error rate is above `risk`" in that order, each at level 1 - confidence, until one is not rejected. As the
     order is fixed in advance, the family-wise error is controlled without a correction for multiple tests. Given the
     number of accepted rows the errors are binomial, so each test is exact (Clopper & Pearson 1934). Rows must be
@@ -154,10 +154,11 @@ def _abstain_always(risk: float, confidence: float, why: str) -> Abstention:
 
 
 def _proposals(top: Tensor, wrong: Tensor, tests: int, risk: float, level: float) -> Tensor:
-    """Thresholds in descending order from the one whose test is most likely to succeed.
+    """Thresholds in descending order from the highest whose test is about as likely to succeed as any.
 
     Success is forecast by a normal approximation of the errors to come under a Beta(1/2, 1/2) prior of their rate. A
-    poor forecast costs coverage, never the guarantee.
+    poor forecast costs coverage, never the guarantee. Starting at the best forecast itself, and not half a deviation
+    before it, abstained from everything 1.1 to 1.6 times as often with 150 to 450 rows at risks of 5% and 10%.
     """
     from scipy.stats import binom
 
@@ -172,7 +173,7 @@ def _proposals(top: Tensor, wrong: Tensor, tests: int, risk: float, level: float
     allowed -= (_p_values(allowed, expected, risk) > level).double()
     deviation = (expected * rate * (1 - rate) * (1 + expected / (counts + 2))).sqrt()
     forecast = torch.where(allowed < 0, -torch.inf, (allowed + 0.5 - expected * rate) / deviation)
-    return thresholds[int(forecast.argmax()) :]
+    return thresholds[int((forecast >= forecast.max() - 0.5).nonzero()[0]) :]
 
 
 def _accepted(thresholds: Tensor, top: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
