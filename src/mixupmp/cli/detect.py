@@ -28,7 +28,7 @@ from mixupmp.metrics.detection import Detection, detection
 from mixupmp.store.load import load
 from mixupmp.store.manifest import Sealed
 
-_INPUT = "An array (.npy, .npz), a table of features (.csv) or an image."
+_INPUT = "An array (.npy, .npz), a table (.csv), an image, a sound (.wav) or sentences (.txt)."
 _HELD_OUT = "Data whose test rows no member was trained on: the rate is then exact. \\[those that the fit held out]"
 _SCORE = f"{', '.join(SCORES)}, or auto: nearest where the held-out rows have it, else entropy."
 _METRICS = "Also how well the score tells these rows from the run's own test rows: AUROC, AUPR, FPR95."
