@@ -105,7 +105,7 @@ def main() -> None:
             for name in contenders:
                 found[dataset][name].append(measure(python, name, (dataset, rows, epochs), seed))
                 print(dataset, name, seed, found[dataset][name][-1], flush=True)
-    _write(given, python, found, works)
+                _write(given, python, found, works)
 
 
 def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / f"{given.data}.json").write_text(json.dumps({**about, "results": found}, indent=1) + "\n")
     text = [f"`{command}`", "", ", ".join(f"{name} {number}" for name, number in versions.items()), ""]
-    for dataset, (contenders, rows, epochs) in works.items():
+    for dataset, (contenders, rows, epochs) in ((name, work) for name, work in works.items() if name in found):
         size = f", {rows} training rows, {epochs} epochs, 4 members" if rows else ", fold 0"
         text += [f"## {dataset}{size}", "", *rows_of(found[dataset], contenders), ""]
     (given.out / f"{given.data}.md").write_text("\n".join(text))

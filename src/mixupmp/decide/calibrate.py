@@ -112,30 +112,46 @@ def fit_temperature(
 
 
 def _estimate_temperature(probabilities: Tensor, labels: Tensor, prior_deviation: float) -> Temperature:
-    """Root of the derivative of the penalized NLL in beta: bracketed by the bounds, then Brent's method."""
-    from scipy.optimize import brentq
-
+    """Root of the derivative of the penalized NLL in beta, which increases, between the bounds of the temperature."""
     logs = probabilities.clamp_min(TINY).log()
     logs = logs - logs.amax(1, keepdim=True)  # leaves the derivative alone, and keeps the exponentials from overflowing
     true = logs.gather(1, labels[:, None]).sum()
     precision = prior_deviation**-2
 
-    def derivative(beta: float) -> float:
-        expected = (torch.softmax(logs * beta, 1) * logs).sum()
-        return float(expected - true) + precision * (1 - 1 / beta)
+    def derivatives(beta: float) -> tuple[float, float]:
+        """The first and the second."""
+        weights = torch.softmax(logs * beta, 1)
+        means = (weights * logs).sum(1)
+        variances = (weights * logs.square()).sum(1) - means.square()
+        first = float(means.sum() - true) + precision * (1 - 1 / beta)
+        return first, float(variances.sum()) + precision / beta**2
 
     low, high = (1 / bound for bound in reversed(TEMPERATURE_BOUNDS))
-    if derivative(1.0) == 0:  # flat: every row is certain and correct
+    if derivatives(1.0)[0] == 0:  # flat: every row is certain and correct
         beta = 1.0
-    elif derivative(low) >= 0:
+    elif derivatives(low)[0] >= 0:
         beta = low
-    elif derivative(high) <= 0:
+    elif derivatives(high)[0] <= 0:
         beta = high
     else:
-        beta = brentq(derivative, low, high, xtol=1e-10)
+        beta = _root(derivatives, low, high)
     fitted = Temperature(1 / beta)
     unchanged = _nlls(fitted, probabilities, labels).mean() >= _nlls(Temperature(1.0), probabilities, labels).mean()
     return Temperature(1.0) if unchanged else fitted
+
+
+def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
+    """Newton's method from 1, by bisection where it would leave the bracket; importing scipy.optimize takes longer."""
+    place = 1.0
+    for _ in range(200):
+        value, slope = derivatives(place)
+        low, high = (place, high) if value < 0 else (low, place)
+        step = place - value / slope if slope > 0 else low
+        after = step if low < step < high else (low + high) / 2
+        if abs(after - place) <= 1e-10:
+            return after
+        place = after
+    return place
 
 
 def _helps(
