@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import sqrt
 from pathlib import Path
@@ -108,10 +109,15 @@ def main() -> None:
                 _write(given, python, found, works)
 
 
-def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works: dict[str, Any]) -> None:
+@cache
+def _versions(python: Path) -> dict[str, str]:
     listed = subprocess.run([str(python), "-m", "pip", "list", "--format", "json"], capture_output=True, text=True)
     there = {entry["name"].lower(): entry["version"] for entry in json.loads(listed.stdout)}
-    versions = {name: there.get(name, "not installed") for name in SHOWN} | {"mixupmp": _own_version()}
+    return {name: there.get(name, "not installed") for name in SHOWN} | {"mixupmp": _own_version()}
+
+
+def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works: dict[str, Any]) -> None:
+    versions = _versions(python)
     command = f"python -m benchmarks.rivals {' '.join(sys.argv[1:])}".strip()
     about = {
         "command": command,
