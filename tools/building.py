@@ -1,4 +1,4 @@
-"""The wheel and the sdist, built from a copy of the files that git knows, so that nothing is left in the repository."""
+"""The wheel and the sdist, built from a copy of the sources, so that nothing is left in the repository."""
 
 from __future__ import annotations
 
@@ -21,18 +21,10 @@ def version() -> str:
 
 
 def copy_sources(folder: Path) -> Path:
-    """What a build reads, copied: all files under version control, or added and not ignored."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", "src"]
-    listed = subprocess.run(
-        [*command, "pyproject.toml", "setup.py", "README.md", "LICENSE"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        check=True,
-    )
-    for name in listed.stdout.decode().split("\0"):
-        if name and (REPOSITORY / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, folder / name)
+    """What a build reads, copied."""
+    shutil.copytree(REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy2(REPOSITORY / name, folder / name)
     return folder
 
 

@@ -112,7 +112,7 @@ def main() -> None:
 @cache
 def _versions(python: Path) -> dict[str, str]:
     listed = subprocess.run([str(python), "-m", "pip", "list", "--format", "json"], capture_output=True, text=True)
-    there = {entry["name"].lower(): entry["version"] for entry in json.loads(listed.stdout)}
+    there = {entry["name"].lower().replace("_", "-"): entry["version"] for entry in json.loads(listed.stdout)}
     return {name: there.get(name, "not installed") for name in SHOWN} | {"mixupmp": _own_version()}
 
 
