@@ -235,7 +235,10 @@ def _union(converter: cattrs.Converter, kind: object, value: Json, _: type) -> o
 def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value: Json, _: type) -> object:
     """One of a family's classes or functions, by its "type"."""
     if kind in NAMED and isinstance(value, str) and "." not in value:
-        return _named(*NAMED[kind], value)
+        family, known = NAMED[kind]
+        if value not in known:
+            raise UnknownName(family, value, known)
+        return known[value]
     if kind == Kernel and isinstance(value, list | tuple):
         return Compose(tuple(cast(Kernel, _member(converter, Kernel, keep_foreign, item, _)) for item in value))
     names = [member.__name__ for member in FAMILIES[kind]]  # type: ignore[attr-defined]
@@ -248,12 +251,6 @@ def _member(converter: cattrs.Converter, kind: object, keep_foreign: bool, value
     if isinstance(value, Mapping) and isinstance(tag, str) and "." not in tag:
         raise UnknownName("type", tag, names)
     raise Mismatch(value, f"one of {', '.join(names)}", "Pass what is your own in Python: it is not read from a file.")
-
-
-def _named(family: str, known: Mapping[str, object], name: str) -> object:
-    if name not in known:
-        raise UnknownName(family, name, known)
-    return known[name]
 
 
 def _dataclass_hook(converter: cattrs.Converter, cls: Any) -> Callable[[Json, type], object]:

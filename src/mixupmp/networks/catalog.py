@@ -1,9 +1,8 @@
 """The catalog of networks: those that are built by name, sized to the inputs.
 
-To add one, write its class in a file of its own, import it in ``networks/__init__.py`` (a run folder names it
-``mixupmp.networks.<class>``), and add one line to `_LISTED`. It is then an argument of ``--network``, in its help, and
-a saved run that holds it loads again. Any other `nn.Module` factory serves as well in Python: it only has to map
-inputs to (rows, outputs).
+To add one, write its class in a file of its own and add one line to `_LISTED`. It is then an argument of ``--network``,
+in its help, and a saved run that holds it, as ``mixupmp.networks.<class>``, loads again. Any other `nn.Module` factory
+serves as well in Python: it only has to map inputs to (rows, outputs).
 """
 
 from __future__ import annotations

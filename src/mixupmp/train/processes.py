@@ -13,7 +13,7 @@ import pickle
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,8 @@ from mixupmp.train.pool import Call, NotPicklable
 from mixupmp.train.progress import Callback
 
 _ARRAYS = ("inputs", "labels", "weights")
+Members = tuple[int, ...]
+Train = Callable[[Job, list[Members]], list[Finished]]  # fits groups of members, each as one program
 
 
 def run(job: Job) -> list[Finished]:
@@ -41,9 +43,9 @@ def run(job: Job) -> list[Finished]:
     return _run(job, [((member,), None) for member in job.members], job.plan.recipe.threads)
 
 
-def run_groups(job: Job, groups: list[tuple[int, ...]]) -> list[Finished]:
-    """Fit each group of members as one program in a worker."""
-    return _run(job, [(tuple(m for m in group if m in job.members), group) for group in groups], 1)
+def run_groups(job: Job, groups: list[Members], train: Train) -> list[Finished]:
+    """Fit each group of members as one program in a worker, by `train`."""
+    return _run(job, [(tuple(m for m in group if m in job.members), group) for group in groups], 1, train)
 
 
 class _Settings(NamedTuple):
@@ -52,15 +54,18 @@ class _Settings(NamedTuple):
     folder: Path
     checkpoints: CheckpointInterval
     keep_collapsed: bool
+    train: Train | None  # of groups
 
 
-def _run(job: Job, parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]], threads: int) -> list[Finished]:
+def _run(
+    job: Job, parts: list[tuple[Members, Members | None]], threads: int, train: Train | None = None
+) -> list[Finished]:
     with temporary_folder() as scratch:
         folder = job.folder or RunFolder(scratch / "run")
         plan = store_plan(job.plan, scratch)
         # Without a run folder there is nothing to resume.
         checkpoints = job.checkpoints if job.folder is not None else NO_CHECKPOINTS
-        settings = _Settings(folder.path.resolve(), checkpoints, job.keep_collapsed)
+        settings = _Settings(folder.path.resolve(), checkpoints, job.keep_collapsed, train)
         calls = [
             Call(_fit, (plan, members, group, settings), f"member {', '.join(map(str, members))}")
             for members, group in parts
@@ -70,17 +75,13 @@ def _run(job: Job, parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]], 
         return [read_finished(folder, member) for member in job.members]
 
 
-def _fit(
-    callback: Callback, path: Path, members: tuple[int, ...], group: tuple[int, ...] | None, settings: _Settings
-) -> None:
+def _fit(callback: Callback, path: Path, members: Members, group: Members | None, settings: _Settings) -> None:
     """What a worker does: fit these members one by one, or those of a vectorized group together."""
-    from mixupmp.train.vectorized import engine as vectorized  # it uses this module
-
     plan = load_plan(path)
     job = Job(plan, members, RunFolder(settings.folder), settings.checkpoints, callback, callback.should_stop)
     job.keep_collapsed = settings.keep_collapsed
-    if group is not None:
-        vectorized.train(job, [group])
+    if group is not None and settings.train is not None:
+        settings.train(job, [group])
         return
     for member in members:
         fit_member(job, member)

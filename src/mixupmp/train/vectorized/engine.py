@@ -167,7 +167,7 @@ def run(job: Job) -> list[Finished]:
     enough = WARM if pool.idle_workers() >= len(groups) else COLD
     if min(len(groups), cores()) > 1 and unsuited(job.plan) is None and _seconds(job.plan, len(job.members)) > enough:
         with contextlib.suppress(NotPicklable):  # here it can be trained as well
-            return processes.run_groups(job, groups)
+            return processes.run_groups(job, groups, train)
     return train(job, groups)
 
 
@@ -286,13 +286,10 @@ def _finished(
     job: Job, fit: VectorizedFit, member: int, accuracy: float | None, collapsed: tuple[bool, bool]
 ) -> Finished:
     diverged = fit.diverged_at.get(member)
-    epochs = fit.step // fit.steps_an_epoch
-    finite = diverged is None
+    finite, length = diverged is None, (fit.step, fit.step // fit.steps_an_epoch, round(fit.seconds, 3))
     summary = MemberSummary(
         member,
-        fit.step,
-        epochs,
-        round(fit.seconds, 3),
+        *length,
         accuracy if finite else None,
         diverged,
         fit.history[member],
