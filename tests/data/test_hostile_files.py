@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import resource
 import struct
 import tracemalloc
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +214,16 @@ def test_a_parquet_of_millions_of_equal_cells_is_refused(tmp_path: Path) -> None
     assert (tmp_path / "t.parquet").stat().st_size < MIB
     with pytest.raises(BadData, match=r"t\.parquet would unpack"):
         load_path(tmp_path / "t.parquet")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("name", ["arrays.npz", "images/cat/0.png", "sounds/cat/0.wav"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_pipes_and_devices_are_refused_and_not_waited_for(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path)
+    with pytest.raises(BadData, match=rf"{path.name} is not a plain file"):
+        load_path(path if path.parent == tmp_path else path.parents[1])

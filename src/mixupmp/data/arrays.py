@@ -18,7 +18,7 @@ from torch import Tensor
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
-from mixupmp.data.files import check_unpacked, reading
+from mixupmp.data.files import check_unpacked, plain_file, reading
 from mixupmp.data.layouts import channels_first, layout_of
 
 Array = NDArray[Any]
@@ -117,7 +117,7 @@ def load_arrays(source: Path | bytes, name: str = "") -> Array | dict[str, Array
         What errors call it; by default the path.
     """
     name = name or str(source)
-    opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+    opened = io.BytesIO(source) if isinstance(source, bytes) else plain_file(source).open("rb")
     with reading(name, "an array"), opened as file:
         if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
             return _read_npy(file, file.seek(0, io.SEEK_END), name)

@@ -102,6 +102,13 @@ def reading(name: str | Path, kind: str, hint: str = "") -> Iterator[None]:
         raise BadData(f"{name} cannot be read as {kind}: {reason}.{hint and ' '}{hint}") from error
 
 
+def plain_file(path: Path) -> Path:
+    """The path, unless a pipe is there, which would be waited for, or a device, which has no end."""
+    if path.exists() and not path.is_file():
+        raise BadData(f"{path} is not a plain file.")
+    return path
+
+
 def most_unpacked(compressed: int) -> int:
     """How many bytes a compressed file of this size may unpack to.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mixupmp.core.errors import BadData, MissingExtra, check
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.arrays import dataset_of, encode
-from mixupmp.data.files import reading
+from mixupmp.data.files import plain_file, reading
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -54,7 +54,7 @@ def open_image(source: Path | bytes, name: str = "", most_pixels: int = MOST_PIX
     name = name or str(source)
     with reading(name, f"an image ({', '.join(FORMATS)})"), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own bound is the lower one
-        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else plain_file(source), formats=FORMATS)
         if image.width * image.height > most_pixels:
             image.close()
             raise TooManyPixels(name, image.size, most_pixels)

@@ -17,7 +17,7 @@ from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
 from mixupmp.data.arrays import encode
-from mixupmp.data.files import Published, locate, reading
+from mixupmp.data.files import Published, locate, plain_file, reading
 from mixupmp.data.images import files_by_class
 
 ENDING = ".wav"
@@ -37,7 +37,7 @@ def read_wave(source: Path | bytes, seconds: float = LONGEST, name: str = "") ->
     """The first seconds of a WAV file of whole numbers, its channels averaged, in [-1, 1); and its samples a second."""
     name = name or str(source)
     with reading(name, "a WAV file (PCM)"):
-        with wave.open(io.BytesIO(source) if isinstance(source, bytes) else str(source)) as file:
+        with wave.open(io.BytesIO(source) if isinstance(source, bytes) else str(plain_file(source))) as file:
             rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
             content = file.readframes(min(file.getnframes(), round(seconds * rate)))
         whole = len(content) // (width * channels) * width * channels
