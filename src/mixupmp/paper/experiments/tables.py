@@ -234,5 +234,5 @@ def _picture(ranks: Mapping[str, float], difference: float, folder: Path, half: 
             axis.plot([ranks[name]], [place], "o", color=color_of(name))
         axis.set_yticks(range(len(names)), names)
         axis.set_xlabel("mean rank by calibrated NLL (1 is the best)")
-        axis.legend(loc="lower right")
+        axis.legend(loc="lower left")  # the worst are at the bottom, on the right
         save(figure, folder, half)
