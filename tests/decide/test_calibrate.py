@@ -128,6 +128,17 @@ def test_a_gain_within_its_standard_error_changes_nothing() -> None:
     assert fit_calibrator("vector", p, y) == VectorScaling((1.0,) * 5, (0.0,) * 5)
 
 
+def test_one_confident_error_does_not_hide_what_all_other_rows_say() -> None:
+    # 79 rows are right and 80% sure; one is wrong and 97% sure. Its loss alone makes the standard error of the gain
+    # larger than the gain.
+    probabilities = torch.tensor([[0.979, 0.01, 0.01, 0.001]] + [[0.8, 0.2 / 3, 0.2 / 3, 0.2 / 3]] * 79).double()
+    labels = torch.tensor([3] + [0] * 79)
+    assert fit_temperature(probabilities, labels).temperature == pytest.approx(0.59, abs=0.01)
+    # With two more such rows there is no gain.
+    probabilities[:3], labels[:3] = probabilities[0], 3
+    assert fit_temperature(probabilities, labels) == Temperature(1.0)
+
+
 @pytest.mark.parametrize("truth", [1.0, 1.2])
 def test_on_fresh_rows_the_guarded_fit_does_less_harm_than_maximum_likelihood(truth: float) -> None:
     guarded, likelihood, nothing = [], [], []

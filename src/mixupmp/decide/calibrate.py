@@ -1,7 +1,9 @@
 """Fit calibrators on held-out rows: average the members, then calibrate the average (Rahaman & Thiery 2021).
 
 Fitted on few rows, a calibrator can do harm. So temperature and vector scaling are penalized toward the identity,
-bounded, and kept only if their cross-validated gain in NLL exceeds its standard error.
+bounded, and kept only if their cross-validated gain in NLL exceeds its standard error. The loss of one confident error
+can hide a clear gain of all other rows in that standard error, so a temperature is also kept where the gain is positive
+and its derivative at T = 1, which has no such tail, is beyond two of its own.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def fit_temperature(
 
     whose second term is the Gamma(1 + 1/s^2, 1/s^2) prior of beta with its mode at one: with few rows T stays near one,
     with many the prior is negligible. T = 1 is returned unless the gain in NLL, cross-validated and compared row by
-    row, exceeds `standard_errors` of its standard errors.
+    row, exceeds `standard_errors` of its standard errors; or is positive, and the derivative of the first term at
+    beta = 1 differs from zero by twice as many of its own (Rao's score test).
 
     Parameters
     ----------
@@ -99,8 +102,11 @@ def fit_temperature(
     true = checked_labels(labels, *values.shape).cpu()
     estimate = partial(_estimate_temperature, prior_deviation=prior_deviation)
     fitted = estimate(values, true)
-    if standard_errors is not None and not _helps(estimate, values, true, standard_errors):
-        return Temperature(1.0)
+    if standard_errors is not None:
+        gains = _gains(estimate, values, true)
+        clear = _beyond(gains, standard_errors) or _beyond(_scores(values, true), 2 * standard_errors)
+        if not (clear and gains.mean() > 0):
+            return Temperature(1.0)
     if fitted.at_bound and standard_errors is not None:
         warnings.warn(
             f"the temperature of {len(true)} held-out rows ended at its bound {fitted.temperature:g}: they do not "
@@ -154,22 +160,33 @@ def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high:
     return place
 
 
-def _helps(
-    estimate: Callable[[Tensor, Tensor], Calibrator], probabilities: Tensor, labels: Tensor, standard_errors: float
-) -> bool:
-    """Whether the mean gain on rows left out of the fit exceeds so many of its standard errors."""
+def _gains(estimate: Callable[[Tensor, Tensor], Calibrator], probabilities: Tensor, labels: Tensor) -> Tensor:
+    """How much less the NLL of each row is by a calibrator that was fitted without it."""
     rows = len(labels)
+    gains = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(TINY).log()
     if rows < 2:
-        return False
+        return torch.zeros_like(gains)
     folds = min(FOLDS, rows)
     fold = torch.empty(rows, dtype=torch.int64)
     fold[torch.randperm(rows, generator=torch.Generator().manual_seed(0))] = torch.arange(rows) % folds
-    gains = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(TINY).log()
     for number in range(folds):
         left_out = fold == number
         calibrator = estimate(probabilities[~left_out], labels[~left_out])
         gains[left_out] -= _nlls(calibrator, probabilities[left_out], labels[left_out])
-    return float(gains.mean()) > standard_errors * float(gains.std()) / math.sqrt(rows)
+    return gains
+
+
+def _scores(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The derivative of each row's NLL in 1/T, at T = 1: its expected log-probability less that of its label."""
+    logs = probabilities.clamp_min(TINY).log()
+    return (probabilities * logs).sum(1) - logs.gather(1, labels[:, None]).squeeze(1)
+
+
+def _beyond(values: Tensor, standard_errors: float) -> bool:
+    """Whether a mean differs from zero by so many of its standard errors."""
+    return len(values) > 1 and abs(float(values.mean())) > standard_errors * float(values.std()) / math.sqrt(
+        len(values)
+    )
 
 
 def _nlls(calibrator: Calibrator, probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -179,7 +196,8 @@ def _nlls(calibrator: Calibrator, probabilities: Tensor, labels: Tensor) -> Tens
 def _fit_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
     classes = probabilities.shape[1]
     identity = VectorScaling((1.0,) * classes, (0.0,) * classes)
-    return _estimate_vector(probabilities, labels) if _helps(_estimate_vector, probabilities, labels, 1.0) else identity
+    gains = _gains(_estimate_vector, probabilities, labels)
+    return _estimate_vector(probabilities, labels) if gains.mean() > 0 and _beyond(gains, 1.0) else identity
 
 
 def _estimate_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:

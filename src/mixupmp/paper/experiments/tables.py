@@ -21,7 +21,7 @@ from scipy.stats import rankdata, studentized_range
 
 from mixupmp.decide.search import Search
 from mixupmp.paper.figures import REFERENCE, color_of, panels, save
-from mixupmp.paper.rivals import SLOW, ours, rivals, slow_rivals
+from mixupmp.paper.rivals import ours, rivals, slow_rivals
 from mixupmp.paper.study import Study
 from mixupmp.paper.tabular import DEVELOPMENT, FOLDS, MOST_ROWS, REPORTED, read_folds, run_fold
 from mixupmp.plots.style import styled
@@ -126,13 +126,20 @@ def _table(records: Sequence[dict[str, Any]], ranks: Mapping[str, float], kind: 
 
 
 def complete_folds(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of folds that every classifier has, but for the slow ones, which have a line of their own."""
-    records = [record for record in records if record["classifier"] not in SLOW]
+    """The records of folds that every classifier has, but for those far behind, which have a line of their own."""
+    late = behind(records)
+    records = [record for record in records if record["classifier"] not in late]
     names = {record["classifier"] for record in records}
     having = defaultdict(set)
     for record in records:
         having[record["set"], record["fold"]].add(record["classifier"])
     return [record for record in records if having[record["set"], record["fold"]] == names]
+
+
+def behind(records: Sequence[dict[str, Any]]) -> list[str]:
+    """The classifiers that have finished less than three quarters of the folds that the first of them has."""
+    finished = Counter(record["classifier"] for record in records)
+    return [name for name, count in finished.items() if count < 0.75 * max(finished.values())]
 
 
 def means(records: Sequence[dict[str, Any]], metric: str, kind: str = "calibrated") -> dict[str, dict[str, float]]:
@@ -173,9 +180,9 @@ def _against(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _slow(records: Sequence[dict[str, Any]]) -> list[str]:
-    """MixupMP against those that may not have finished, on what they have."""
+    """MixupMP against those that are far behind, on what they have."""
     lines = []
-    for name in SLOW:
+    for name in behind(records):
         folds = _differences(records, "MixupMP", name)
         if not folds:
             continue
