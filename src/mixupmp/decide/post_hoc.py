@@ -96,6 +96,11 @@ def posterior_of(
     recipe, seed, device, engine
         Of the heads' fit.
 
+    Returns
+    -------
+    Posterior
+        A row's features are computed once for all members.
+
     Examples
     --------
     >>> posterior = posterior_of(network, X_train, y_train, validation=(X_val, y_val))  # doctest: +SKIP

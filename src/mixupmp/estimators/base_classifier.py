@@ -127,7 +127,13 @@ class BaseClassifier(CalibratedClassifier):
         return probabilities / probabilities.sum(1, keepdims=True)
 
     def predict_log_proba(self, X: Inputs) -> NDArray[np.float64]:
-        """The logarithm of `predict_proba`; of a probability that is zero, that of the smallest number above it."""
+        """The logarithm of `predict_proba`; of a probability that is zero, that of the smallest number above it.
+
+        Parameters
+        ----------
+        X
+            As `fit` takes it.
+        """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
     def predict(self, X: Inputs) -> NDArray[Any]:

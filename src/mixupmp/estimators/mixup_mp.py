@@ -177,6 +177,13 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
         hold out a share of X, `validation=0.2`. Without, r is infinity, alpha .2 and there is no temperature
         (`calibrate_on` fits one).
 
+        Parameters
+        ----------
+        network
+            A trained classifier; it is copied, not changed.
+        body, ratio, alpha, members, calibrate, random_state
+            As for the class.
+
         Examples
         --------
         >>> model = MixupMPClassifier.from_network(network)  # doctest: +SKIP
