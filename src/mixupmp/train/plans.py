@@ -42,9 +42,9 @@ TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_dec
 IMAGES = Recipe(batch_size=128, pseudo_batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 TEXT = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-1)
 FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=5e-3, body_rate=0.04, weight_decay=1e-2)
-HEADS = Recipe(batch_size=128, optimizer="adamw", learning_rate=3e-3, weight_decay=0.3)  # results/post-hoc/README.md
+HEADS = Recipe(batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.3)  # results/post-hoc/README.md
 TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, TEXT_STEPS = 150, 300, 200, 1000
-FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 320, 5
+FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 320, 4
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 WELL_TRAINED = 0.95
