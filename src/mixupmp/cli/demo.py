@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from mixupmp import data
 from mixupmp.cli.demonstration import CLASSIFIERS, CLEAN, FAMILIES, Demo, Outcome, run_demo
 from mixupmp.cli.options import Json
-from mixupmp.cli.output import results, show
+from mixupmp.cli.output import progress_bar, results, show
 from mixupmp.core.errors import check
 from mixupmp.data.corruptions import SEVERITIES
 from mixupmp.estimators.mixup_mp import MixupMPClassifier
@@ -183,17 +180,8 @@ def _document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[st
 
 @contextmanager
 def _bar(demo: Demo) -> Iterator[Any]:
-    """A bar over all fits, with the time that is left; quiet without a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+    """A bar over all fits."""
+    with progress_bar() as progress:
         task = progress.add_task("training", total=demo.fits)
         done = iter(range(demo.fits + 1))
         yield lambda name, seed: progress.update(task, completed=next(done), description=f"{name}, seed {seed}")

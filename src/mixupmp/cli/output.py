@@ -47,19 +47,20 @@ def print_error(text: str) -> None:
 
 def with_progress(blocks: Iterable[object], total: int, label: str) -> Iterator[Any]:
     """The blocks, with a bar and the time that is left on a terminal's stderr."""
-    with _bar() as bar:
+    with progress_bar() as bar:
         yield from bar.track(blocks, total=total, description=label)
 
 
 @contextmanager
 def progress_of(label: str, total: int) -> Iterator[Callable[[], None]]:
     """The same for work that calls back: each call is one more of `total`."""
-    with _bar() as bar:
+    with progress_bar() as bar:
         task = bar.add_task(label, total=total)
         yield lambda: bar.advance(task)
 
 
-def _bar() -> Progress:
+def progress_bar() -> Progress:
+    """A bar with the time that is left, on stderr; quiet without a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,7 @@ def over_confidence(network: nn.Module, plan: Plan) -> Tensor:
     return total / count.clamp(min=1)
 
 
-def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
+def validation_record(network: nn.Module, plan: Plan) -> dict[str, object]:
     """Validation loss and accuracy of this network by itself, for its history."""
     assert plan.validation is not None
     if plan.task.likelihood.classes is None:
@@ -49,7 +48,7 @@ def validation_record(network: nn.Module, plan: Plan) -> dict[str, Any]:
 VOTES = 500  # validation rows on which members' predictions are compared while they train
 
 
-def validation_scores(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
+def validation_scores(outputs: Tensor, labels: Tensor) -> dict[str, object]:
     """Scores for the history, and `votes`: the predicted classes of the first rows, for callbacks only."""
     return {
         "votes": outputs[:VOTES].argmax(1).tolist(),
@@ -59,7 +58,7 @@ def validation_scores(outputs: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
-def take_votes(record: dict[str, object], step: int) -> dict[str, Any]:
+def take_votes(record: dict[str, object], step: int) -> dict[str, object]:
     """A copy of an epoch's record for callbacks, with its step; the votes are removed from the record itself."""
     reported = {**record, "step": step}
     record.pop("votes", None)
