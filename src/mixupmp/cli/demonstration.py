@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from importlib.util import find_spec
 from operator import add
 
 from mixupmp import data
@@ -38,6 +39,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "weather": ("fog", "frost", "snow", "spatter"),
     "digital": ("contrast", "brightness", "jpeg_compression", "pixelate", "elastic_transform"),
 }
+if find_spec("PIL") is None:  # an extra, which compresses JPEGs
+    FAMILIES["digital"] = tuple(name for name in FAMILIES["digital"] if name != "jpeg_compression")
 
 
 @dataclass(frozen=True)

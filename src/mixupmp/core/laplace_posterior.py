@@ -30,7 +30,8 @@ class LaplacePosterior(Posterior):
         self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
         with warnings.catch_warnings(), forward_ad.dual_level():
             # torch loads forward derivatives at their first use, through a deprecated part of its own.
-            warnings.simplefilter("ignore", DeprecationWarning)
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", category)
             forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
 
     @property

@@ -134,7 +134,8 @@ class Laplace:
     def _fit(self, network: nn.Module, data: TrainingData) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # from its own dependencies
+                for category in (DeprecationWarning, FutureWarning):  # from its own dependencies
+                    warnings.simplefilter("ignore", category)
                 from laplace import Laplace as Approximation
         except ImportError as error:
             # They ask for torchvision, which nothing here uses, and which would bring a torch of its own.

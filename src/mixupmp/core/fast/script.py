@@ -21,5 +21,7 @@ def scripted(function: Function) -> Function:
     if not hasattr(torch.jit, "script"):
         return function
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # nothing else leaves the lock alone without a compiler
+        # Deprecated, a FutureWarning from torch 2.15 on; nothing else leaves the lock alone without a compiler.
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", category)
         return torch.jit.script(function)
