@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import json
 import shutil
 import struct
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from tests.fuzz.mutate import joined, mutated, mutated_json
-from tests.fuzz.nearby import near_json, near_lines, near_tensors
+from tests.fuzz.nearby import near_json, near_lines, near_tensors, near_zip
 from tests.fuzz.target import Check, Target
 
 from mixupmp import (
@@ -33,6 +34,7 @@ from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import encode
 from mixupmp.decide.calibrators import Calibrator, MemberCalibrators, Temperature, VectorScaling, calibrator_of
 from mixupmp.store.card import model_card
+from mixupmp.store.elsewhere import read_weights
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.manifest import Sealed
 from mixupmp.train.job import Job, fit_member
@@ -230,6 +232,27 @@ def _prepare_toml(scratch: Path) -> Check:
     return check
 
 
+def _saved_by_torch() -> list[bytes]:
+    """State dicts as `torch.save` writes them, today and before 1.6."""
+    found = []
+    for as_zip in (True, False):
+        torch.save(
+            {"weight": torch.ones(3, 4), "bias": torch.zeros(2)},
+            made := io.BytesIO(),
+            _use_new_zipfile_serialization=as_zip,
+        )
+        found.append(made.getvalue())
+    return found
+
+
+def _prepare_state_dict(scratch: Path) -> Check:
+    def check(content: bytes) -> None:
+        (scratch / "weights.pt").write_bytes(content)
+        read_weights(scratch / "weights.pt")
+
+    return check
+
+
 TARGETS = (
     Target("manifest", _in_run("manifest.json", seal=False), lambda: _json_cases("manifest.json"), near_json),
     Target("config", _in_run("config.json"), lambda: _json_cases("config.json"), near_json),
@@ -237,5 +260,6 @@ TARGETS = (
     Target("evaluations", _in_run("evaluations.jsonl"), lambda: _json_cases("evaluations.jsonl"), near_lines),
     Target("weights", _in_run(WEIGHTS), lambda: _tensor_cases(_seeds(WEIGHTS)), near_tensors),
     Target("checkpoint", _prepare_checkpoint, _checkpoint_cases, near_tensors),
+    Target("state dict", _prepare_state_dict, lambda: mutated(_saved_by_torch()), near_zip),
     Target("toml", _prepare_toml, lambda: mutated([TOML])),
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
@@ -97,12 +95,14 @@ def _read_folder(folder: Path) -> dict[str, Weights]:
 
 def read_weights(path: Path) -> Weights:
     """The state dict in a .safetensors or .pt file; nothing else of it is believed, and no code of it is run."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise BadData(f"{path} is no file of weights: it is not a plain file.")
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # torch.load raises nearly every exception there is on damaged files
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadData(f"{path} is no file of weights: {reason}. Save state_dict(), best as safetensors.") from error
     for name in NESTED:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
