@@ -86,7 +86,7 @@ def _memory_disk() -> str | None:
 def _become_worker(target: Target, scratch: Path, ends: float, number: int, last: LastCase) -> NoReturn:
     code = 1
     try:
-        place, trial = scratch / "files", Trial(target.name)
+        place, trial = scratch / "files", Trial(target.name, read=target.valid())
         place.mkdir()
         check = target.prepare(place)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

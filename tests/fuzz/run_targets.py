@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from tests.fuzz.mutate import joined, mutated, mutated_json
-from tests.fuzz.nearby import near_json, near_lines, near_tensors, near_zip
+from tests.fuzz.nearby import Near, near_json, near_lines, near_tensors, near_zip
 from tests.fuzz.target import Check, Target
 
 from mixupmp import (
@@ -94,7 +94,10 @@ def _templates() -> dict[str, dict[str, bytes]]:
             RunFolder(folder).add_evaluation("test rows", {"acc": 0.5, "nll": 1.0})
             config = json.loads((folder / "config.json").read_text())
             config["spec"]["calibrator"] = encode(CALIBRATORS[kind])
-            (folder / "config.json").write_text(json.dumps(config))
+            RunFolder(folder).files.write_json("config.json", config)
+            sealed = json.loads((folder / "manifest.json").read_text())
+            sealed["config.json"] = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+            RunFolder(folder).files.write_json("manifest.json", sealed)
             files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
             found[kind] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files)}
     return found
@@ -116,6 +119,11 @@ def _use(folder: Path, name: str) -> None:
         posterior = load(folder)
         probabilities = posterior.probabilities(torch.zeros(1, *posterior.task.input_shape))
         assert bool(torch.isfinite(probabilities).all()), "a loaded posterior predicts numbers that are not finite"
+
+
+def _valid(name: str) -> list[bytes]:
+    """Of the run that a content without a sampler's name is put into, and of all where it has one."""
+    return _seeds(name) if name == "config.json" else [_templates()["Ensemble"][name]]
 
 
 def _in_run(name: str, seal: bool = True) -> Callable[[Path], Check]:
@@ -253,13 +261,18 @@ def _prepare_state_dict(scratch: Path) -> Check:
     return check
 
 
+def _run_target(title: str, name: str, near: Near) -> Target:
+    cases = (lambda: _tensor_cases(_seeds(name))) if name == WEIGHTS else (lambda: _json_cases(name))
+    return Target(title, _in_run(name, seal=title != "manifest"), cases, near, lambda: _valid(name))
+
+
 TARGETS = (
-    Target("manifest", _in_run("manifest.json", seal=False), lambda: _json_cases("manifest.json"), near_json),
-    Target("config", _in_run("config.json"), lambda: _json_cases("config.json"), near_json),
-    Target("member", _in_run("members/000.json"), lambda: _json_cases("members/000.json"), near_json),
-    Target("evaluations", _in_run("evaluations.jsonl"), lambda: _json_cases("evaluations.jsonl"), near_lines),
-    Target("weights", _in_run(WEIGHTS), lambda: _tensor_cases(_seeds(WEIGHTS)), near_tensors),
+    _run_target("manifest", "manifest.json", near_json),
+    _run_target("config", "config.json", near_json),
+    _run_target("member", "members/000.json", near_json),
+    _run_target("evaluations", "evaluations.jsonl", near_lines),
+    _run_target("weights", WEIGHTS, near_tensors),
     Target("checkpoint", _prepare_checkpoint, _checkpoint_cases, near_tensors),
-    Target("state dict", _prepare_state_dict, lambda: mutated(_saved_by_torch()), near_zip),
+    Target("state dict", _prepare_state_dict, lambda: mutated(_saved_by_torch()), near_zip, _saved_by_torch),
     Target("toml", _prepare_toml, lambda: mutated([TOML])),
 )

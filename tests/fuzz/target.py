@@ -26,9 +26,12 @@ class Target:
         Strategy of the content that it reads.
     near
         Changes a content a little, as its format allows.
+    valid
+        Contents that are read, from which changes start.
     """
 
     name: str
     prepare: Callable[[Path], Check]
     cases: Callable[[], st.SearchStrategy[bytes]]
     near: Near = near_bytes
+    valid: Callable[[], list[bytes]] = list
