@@ -8,12 +8,14 @@ import pytest
 
 import mixupmp
 from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
+from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import FAMILIES, NAMED, decode, encode
+from mixupmp.decide.calibrators import Isotonic, MemberCalibrators, Temperature, VectorScaling
 
 ARGUMENTS: dict[object, dict[str, Any]] = {
     Categorical: {"classes": 3},
@@ -23,6 +25,11 @@ ARGUMENTS: dict[object, dict[str, Any]] = {
     Compose: {"kernels": (PadCrop(2), HorizontalFlip())},
     Spectrogram: {"rate": 8000},
     Vocabulary: {"words": ("a", "b"), "length": 4},
+    Columns: {"columns": (Column("age", "number", fill=3.5), Column("color", "category", categories=("blue", "red")))},
+    Temperature: {"temperature": 1.5},
+    VectorScaling: {"scales": (1.0, 0.5), "shifts": (0.0, 0.1)},
+    Isotonic: {"inputs": ((0.0, 1.0), (0.2,)), "outputs": ((0.1, 0.9), (0.5,)), "floor": 0.01},
+    MemberCalibrators: {"members": (Temperature(2.0), Temperature(0.5))},
     Mixture: {"measures": (Mixup(0.4), Perturbed()), "weights": (1.0, 2.0)},
 }
 ENTRIES = [(family, member) for family, members in FAMILIES.items() for member in members]

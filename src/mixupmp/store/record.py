@@ -32,7 +32,8 @@ def read_record(document: Mapping[str, Json]) -> FitRecord:
     """The fit of a run's config.json, or of `Plan.document`."""
     spec, fingerprints = document["spec"], document.get("fingerprints", {})
     network = spec["network"]
-    own = isinstance(network, Mapping) and network.get("path") in own_classes()
+    path = network.get("path") if isinstance(network, Mapping) else None
+    own = isinstance(path, str) and path in own_classes()
     recipe = spec.get("recipe")
     return FitRecord(
         decode(spec["method"], Method, "method", keep_foreign=True),
