@@ -142,7 +142,7 @@ def as_numbers(values: Any, name: str) -> NDArray[np.float32]:
     if not (isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
         try:
             values = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BadData(f"column {name!r} must be numbers: {error}.") from error
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32)

@@ -85,6 +85,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if len(content) < header or len(content) != expected:
         state = "truncated" if len(content) < expected else "too long"
         raise BadData(f"{path} is {state}: expected {expected} bytes for shape {shape}, found {len(content)}.")
+    if 0 in shape:  # the other dimensions may be larger than any array
+        raise BadData(f"{path} holds no rows: its shape is {shape}.")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 

@@ -96,7 +96,11 @@ def load_estimator(
             names = decode(described["feature_names_in"], tuple[str, ...], "feature_names_in")
             estimator.feature_names_in_ = np.array(names, dtype=object)
         record = read_record(config)
-        assert record.recipe is not None  # every estimator is fitted by a plan
+        if record.recipe is None:
+            raise BadRun(f"{sealed.path / 'config.json'} has no recipe, which every fit of an estimator has.")
+        if estimator.layout_.kind == "table" and len(estimator.layout_.columns) != estimator.n_features_in_:
+            counts = f"{len(estimator.layout_.columns)} columns for {estimator.n_features_in_} features"
+            raise BadRun(f"{sealed.path / 'config.json'} has {counts}: there must be as many.")
         estimator.method_, estimator.epochs_, estimator.selection_ = record.method, record.recipe.epochs, None
     tensors = read_tensors(sealed, _TENSORS, form) if form else {}
     with blaming(sealed.path / "config.json"):

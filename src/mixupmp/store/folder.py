@@ -23,6 +23,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -32,7 +33,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun, MixupMPError, number, whole
+from mixupmp.core.errors import BadRun, MixupMPError, whole
 from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.posterior import Posterior
@@ -201,8 +202,8 @@ def parse_member(record: object, path: Path) -> tuple[MemberSummary, str | None]
     counts = [values[name] for name in ("member", "steps", "epochs")]
     right = (
         all(whole(value, 0) for value in counts)
-        and number(values["seconds"])
-        and (values["training_accuracy"] is None or number(values["training_accuracy"]))
+        and _is_float(values["seconds"])
+        and (values["training_accuracy"] is None or _is_float(values["training_accuracy"]))
         and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
         and all(isinstance(values.get(name, False), bool) for name in later)
         and (digest is None or isinstance(digest, str))
@@ -221,7 +222,14 @@ def is_history(value: object) -> bool:
 
 
 def _numbers(values: Mapping[str, object]) -> bool:
-    return all(value is None or number(value) for value in values.values())
+    return all(value is None or _is_float(value) for value in values.values())
+
+
+def _is_float(value: object) -> bool:
+    """Whether this is a number that a float can hold; JSON has whole numbers of any length."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return isinstance(value, float)
+    return abs(value) <= sys.float_info.max
 
 
 _KINDS = {"spec": dict, "fingerprints": dict, "versions": dict, "machine": dict, "wanted": int, "notes": list}

@@ -141,7 +141,7 @@ def absolute(path: str | None) -> str | None:
 def is_path(name: str) -> bool:
     """Whether a dataset is named by a path: what is spelled like one, or is there and not the name of a dataset."""
     spelled = os.sep in name or name.startswith((".", "~")) or Path(name).suffix != ""
-    return spelled or (name.lower() not in data.DATASETS and Path(name).exists())
+    return spelled or (name.lower() not in data.DATASETS and os.path.exists(name))
 
 
 def load_data(settings: DataSettings, encoder: Encoder | None = None) -> Dataset:
