@@ -34,7 +34,7 @@ $(VENV)/.docs: $(VENV)/.dev requirements-docs.txt constraints.txt
 	$(PIP) install -q -c constraints.txt -r requirements-docs.txt
 	@touch $@
 
-demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in under a minute
+demo: $(VENV)/.core  ## what MixupMP does for a classifier's probabilities, in about a minute
 	$(RUN) mixupmp demo
 
 # Pages are tested in a real browser. Where it cannot be installed those tests skip, and say so.

@@ -20,7 +20,7 @@ from mixupmp.core.errors import MixupMPError
 from mixupmp.core.version import __version__
 
 COMMANDS = {
-    "demo": "Show what MixupMP does for a classifier's probabilities, on real digits, in under a minute.",
+    "demo": "Show what MixupMP does for a classifier's probabilities, on real digits, in about a minute.",
     "methods": "List every method with what it is and the options it takes.",
     "fit": "Fit a posterior, keep it in a run folder, and evaluate it on the test rows, as it is and calibrated.",
     "evaluate": "Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.",

@@ -1,4 +1,4 @@
-"""`mixupmp demo`: what MixupMP does for a classifier's probabilities, in under a minute."""
+"""`mixupmp demo`: what MixupMP does for a classifier's probabilities, in about a minute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(
     rows: Annotated[int, typer.Option(help="Training rows, of 899: the fewer, the more there is to gain.")] = 200,
     as_json: Json = False,
 ) -> None:
-    """Show what MixupMP does for a classifier's probabilities, on real digits, in under a minute.
+    """Show what MixupMP does for a classifier's probabilities, on real digits, in about a minute.
 
     One network (NN), a deep ensemble (DE) and MixupMP, each with its default settings and calibrated, on clean and on
     corrupted test images. Prints a table and writes reliability diagrams and a report.
