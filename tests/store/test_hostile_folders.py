@@ -16,6 +16,7 @@ from safetensors.torch import save
 from mixupmp import CheckpointInterval, Recipe, deep_ensemble, plan_for
 from mixupmp.core.errors import BadRun, InvalidArgument
 from mixupmp.core.files import Directory
+from mixupmp.core.foreign import Foreign
 from mixupmp.core.plan import Plan
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.record import read_record
@@ -182,6 +183,13 @@ def test_a_record_of_odd_training_rows_is_refused(folder: Path, key: str, value:
     config = RunFolder(folder).config()
     with pytest.raises(InvalidArgument, match=f"fingerprints.{key}"):
         read_record(config | {"fingerprints": {key: value}})
+
+
+@pytest.mark.parametrize("path", [[], {"a": 1}, 7])
+def test_a_network_whose_path_is_no_text_is_not_one_of_ours(folder: Path, path: object) -> None:
+    config = RunFolder(folder).config()
+    config["spec"]["network"]["path"] = path
+    assert isinstance(read_record(config).network, Foreign)
 
 
 @pytest.mark.parametrize("key", ["method", "network", "task", "seed"])
