@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -53,6 +55,29 @@ def test_a_metric_added_in_one_line_is_streamed(monkeypatch: pytest.MonkeyPatch)
     pooled = Scores(4).update(members.mean(0), labels).result().to_dict()
     assert pooled["spread"] is None, "it needs members"
     assert pooled["margin"] == pytest.approx(restored.margin)
+
+
+def class_gaps(probabilities: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """(rows, 5 bins * classes): the gap between a class's probability and 0 or 1, in its bin."""
+    hit = torch.nn.functional.one_hot(labels, probabilities.shape[1])
+    place = (probabilities * 5).long().clamp(max=4)
+    return (torch.nn.functional.one_hot(place, 5) * (probabilities - hit).unsqueeze(2)).flatten(1)
+
+
+def test_a_metric_that_is_a_function_of_means_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classwise ECE, which is no mean over rows."""
+    classwise = Metric("cw", "CW", "classwise ECE", False, per_row=class_gaps, of_mean=lambda gaps: gaps.abs().sum(-1))
+    monkeypatch.setitem(METRICS, "cw", classwise)
+    members, labels = predictions()
+    p, expected = members.mean(0), 0.0
+    for k in range(4):
+        for m in range(5):
+            inside = (p[:, k] >= m / 5) & (p[:, k] < (m + 1) / 5)
+            expected += float((p[inside, k] - (labels[inside] == k).double()).sum().abs()) / len(p)
+    halves = [Scores(4).update(members[:, part], labels[part]) for part in (slice(0, 80), slice(80, 200))]
+    restored = Scores.from_dict(json.loads(json.dumps((halves[0] + halves[1]).to_dict()))).result()
+    assert restored.cw == pytest.approx(expected)
+    assert Scores(4).update(p, labels).result().cw == pytest.approx(expected)
 
 
 def test_the_best_by_paired_differences_where_repeats_are_paired() -> None:

@@ -43,6 +43,9 @@ class Metric:
     per_row
         ``(probabilities, labels) -> (rows,)``; the metric is the mean over rows. The probabilities are the mean over
         members, (rows, classes), or with ``needs_members`` those of all members, (members, rows, classes).
+    of_mean
+        ``(..., cells) -> (...)``: where `per_row` returns (rows, cells), the metric as a function of the mean over
+        rows, for what is no mean itself, such as a calibration error of each class.
     binned
         ``(..., bins) -> (...)``: the metric as a function of |B_m|/n (Conf(B_m) - Acc(B_m)) in the bins B_m of equal
         width of the top confidence.
@@ -57,6 +60,7 @@ class Metric:
     scale: float = 1
     digits: int = 3
     per_row: PerRow | None = None
+    of_mean: Callable[[Tensor], Tensor] | None = None
     binned: Binned | None = None
     needs_members: bool = False
     standard: bool = False

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, check
-from mixupmp.metrics.catalog import METRICS
+from mixupmp.metrics.catalog import METRICS, Metric
 from mixupmp.metrics.checks import checked_labels, checked_probabilities, pooled
 
 # Cells of the histogram of confidences within each bin. The bins themselves are unions of cells, so ECE is exact;
@@ -36,7 +36,7 @@ class Totals:
     true: float = 0.0  # of p_y
     entropy: float = 0.0
     member_entropy: float = 0.0  # of the mean over members
-    others: dict[str, float] = field(default_factory=dict)  # of `per_row` of the metrics that are not FUSED
+    others: dict[str, Tensor] = field(default_factory=dict)  # of `per_row` of the metrics that are not FUSED
 
     @classmethod
     def empty(cls, bins: int) -> Totals:
@@ -47,7 +47,8 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         added = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in dataclasses.fields(self)[:-1]}
         shared = self.others.keys() & other.others.keys() if self.rows and other.rows else self.others | other.others
-        others = {name: self.others.get(name, 0.0) + other.others.get(name, 0.0) for name in shared}
+        none = torch.zeros((), dtype=torch.float64)
+        others = {name: self.others.get(name, none) + other.others.get(name, none) for name in shared}
         return Totals(**added, others=others)
 
     def to_dict(self) -> dict[str, object]:
@@ -56,6 +57,7 @@ class Totals:
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
             **plain,
+            "others": {name: total.tolist() for name, total in self.others.items()},
             "cells": held.tolist(),
             "counts": self.counts.view(-1)[held].tolist(),
             "confidences": self.confidences.view(-1)[held].tolist(),
@@ -70,8 +72,10 @@ class Totals:
             raise BadData(f"the state names cells outside 0..{totals.counts.numel() - 1}: it was damaged.")
         totals.counts.view(-1)[cells] = torch.tensor(state["counts"], dtype=torch.int64)
         totals.confidences.view(-1)[cells] = torch.tensor(state["confidences"], dtype=torch.float64)
-        for name in (f.name for f in dataclasses.fields(cls)[2:]):
-            setattr(totals, name, type(getattr(totals, name))(state.get(name, {}) if name == "others" else state[name]))
+        for name in (f.name for f in dataclasses.fields(cls)[2:-1]):
+            setattr(totals, name, type(getattr(totals, name))(state[name]))
+        others = dict(state.get("others", {}))  # type: ignore[call-overload]
+        totals.others = {name: torch.tensor(total, dtype=torch.float64) for name, total in others.items()}
         if int(totals.counts.sum()) != totals.rows:
             raise BadData(f"the state counts {totals.rows} rows but its histogram {int(totals.counts.sum())}.")
         return totals
@@ -135,13 +139,17 @@ def result_of(totals: Totals, classes: int, bins: int) -> Result:
         "gini_rescaled": gini * classes / (classes - 1),
     }
     found |= {name: float(metric.binned(gaps)) for name, metric in METRICS.items() if metric.binned is not None}
-    found |= {name: total / n for name, total in totals.others.items()}
+    found |= {name: _of_mean(METRICS[name], total / n) for name, total in totals.others.items() if name in METRICS}
     if totals.member_rows == n:
         found["mutual_information"] = max(0.0, (totals.entropy - totals.member_entropy) / n)
     else:
         found = {name: value for name, value in found.items() if name not in METRICS or not METRICS[name].needs_members}
     ordered = {name: found[name] for name in METRICS if name in found}
     return Result(n, ordered, _table(counts, correct, confidences))
+
+
+def _of_mean(metric: Metric, mean: Tensor) -> float:
+    return float(mean if metric.of_mean is None else metric.of_mean(mean))
 
 
 def _table(counts: Tensor, correct: Tensor, confidences: Tensor) -> tuple[ReliabilityBin, ...]:

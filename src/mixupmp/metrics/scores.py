@@ -195,7 +195,7 @@ def _add_block(totals: Totals, block: Tensor, labels: Tensor, scratch: Tensor) -
     for name, metric in METRICS.items():
         if metric.per_row is not None and name not in FUSED and (block.ndim == 3 or not metric.needs_members):
             values = metric.per_row(block if metric.needs_members else mean, labels)
-            totals.others[name] = totals.others.get(name, 0.0) + float(values.cpu().sum(dtype=torch.float64))
+            totals.others[name] = totals.others.get(name, 0.0) + values.cpu().sum(0, dtype=torch.float64)
 
 
 def _lift(probabilities: Tensor, lifted: Tensor) -> Tensor:

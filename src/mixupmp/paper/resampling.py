@@ -37,6 +37,7 @@ def deviations(
         metric = METRICS[name]
         if metric.per_row is not None:
             resampled = counts @ metric.per_row(values, labels)
+            resampled = resampled if metric.of_mean is None else metric.of_mean(resampled)
         else:
             assert metric.binned is not None
             resampled = metric.binned(counts @ gaps)

@@ -13,6 +13,7 @@ from mixupmp.decide.detect import PROBABILITY_SCORES, Detector
 from mixupmp.metrics import METRICS, Metric
 from mixupmp.train.run import fit
 from mixupmp.web.report import ShiftPoint, render_report, runs, write_tables
+from mixupmp.web.report.statistics import paired_difference
 from mixupmp.web.report.table import ReportCell, ReportTable
 from mixupmp.web.report.table_contents import detection_table
 
@@ -70,6 +71,30 @@ def test_a_metric_of_the_catalog_is_in_the_report(monkeypatch: pytest.MonkeyPatc
     metric = Metric("top_confidence", "Top", "top confidence", per_row=lambda p, y: p.amax(1))
     monkeypatch.setitem(METRICS, metric.name, metric)
     assert '<th scope="col" class="number">Top</th>' in render_report(two_runs())
+
+
+def test_a_metric_that_is_a_function_of_means_has_a_standard_error_and_a_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The root of the Brier score: its error by resampled rows is that of the mean, by the slope of the root."""
+    root = Metric(
+        "root",
+        "Root",
+        "root",
+        False,
+        per_row=lambda p, y: METRICS["brier"].per_row(p, y)[:, None],  # type: ignore[misc]
+        of_mean=lambda mean: mean.squeeze(-1).sqrt(),
+    )
+    monkeypatch.setitem(METRICS, root.name, root)
+    runs = two_runs()
+    assert '<th scope="col" class="number">Root</th>' in render_report(runs)
+    first, second = (run.metrics for run in runs)
+    brier = first.summaries["brier"]
+    assert first.value("root") == pytest.approx(brier.mean**0.5)
+    assert first.summaries["root"].standard_error == pytest.approx(
+        brier.standard_error / (2 * brier.mean**0.5), rel=0.25
+    )
+    assert paired_difference("root", first, second).mean == pytest.approx(first.value("root") - second.value("root"))
 
 
 def test_the_command_writes_tables_and_loads_a_run_once(

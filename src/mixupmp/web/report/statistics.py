@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -30,8 +30,8 @@ def shown_metrics() -> list[Metric]:
 class RunMetrics:
     """The metrics of one run, with standard errors over test rows.
 
-    Those of means over rows are exact; ECE, OE and UE are sums of absolute values over bins, and theirs come from
-    resampled rows. The resamples depend on the number of rows alone, so that those of two runs are paired.
+    Those of means over rows are exact; those of other metrics, such as ECE, come from resampled rows. The resamples
+    depend on the number of rows alone, so that those of two runs are paired.
     """
 
     result: Result
@@ -57,11 +57,16 @@ def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
         result = replace(calibrated, values={**raw.values, **calibrated.values})
     confidence, predicted = mean.max(1)
     correct = (predicted == labels).double()
-    gaps = _resampled_gaps(confidence, correct, bins)
+    gaps = torch.stack([confidence_gaps(confidence[rows], correct[rows], bins) for rows in _resamples(len(labels))])
     by_row, resampled = {}, {}
     for metric in shown_metrics():
         if metric.per_row is not None:
-            by_row[metric.name] = metric.per_row(members if metric.needs_members else mean, labels).numpy()
+            values = metric.per_row(members if metric.needs_members else mean, labels)
+            if metric.of_mean is None:
+                by_row[metric.name] = values.numpy()
+            else:
+                means = torch.stack([values[rows].mean(0) for rows in _resamples(len(labels))])
+                resampled[metric.name] = metric.of_mean(means).numpy()
         elif metric.binned is not None:
             resampled[metric.name] = metric.binned(gaps).numpy()
     errors = {name: _standard_error(values) for name, values in by_row.items()}
@@ -79,12 +84,10 @@ def compute_metrics(evaluation: Evaluation, bins: int = 15) -> RunMetrics:
     )
 
 
-def _resampled_gaps(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
-    """(RESAMPLES, bins): the calibration gaps of bootstrapped test rows."""
-    rows = len(confidence)
+def _resamples(rows: int) -> Iterator[Tensor]:
+    """The indices of bootstrapped test rows, the same for all runs with as many."""
     draws = np.random.default_rng(0)
-    chosen = (torch.from_numpy(draws.integers(0, rows, rows)) for _ in range(RESAMPLES))
-    return torch.stack([confidence_gaps(confidence[rows], correct[rows], bins) for rows in chosen])
+    return (torch.from_numpy(draws.integers(0, rows, rows)) for _ in range(RESAMPLES))
 
 
 def _standard_error(values: Floats) -> float:
