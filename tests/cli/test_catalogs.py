@@ -1,4 +1,4 @@
-"""A network, a dataset and a metric of one file and one line each: in the help, a run that loads, a table, a report."""
+"""A piece of each kind, of one file and one line: in the help, a run that loads and is saved, a table, a report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import sys
 from pathlib import Path
 
 FILE = """
+import copy
+from dataclasses import dataclass
+
 import torch
 from torch import nn
+from mixupmp.core import seeds
+from mixupmp.core.batch import Batch
+from mixupmp.core.methods import Method
+from mixupmp.core.posterior import Posterior
+from mixupmp.core.predictive import Predictive
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.split import split
 
@@ -30,11 +38,56 @@ def coins(root, download, seed):
 
 def true_probability(probabilities, labels):
     return probabilities.gather(1, labels[:, None]).squeeze(1)
+
+@dataclass(frozen=True)
+class Reversed:
+    scale: float = 1.0
+
+    def sample(self, seen, count, generator):
+        rows = torch.randint(len(seen.inputs), (count,), generator=generator)
+        return Batch(self.scale * seen.inputs[rows].flip(1), seen.targets[rows], seen.weights[rows])
+
+@dataclass(frozen=True)
+class Noise:
+    members: int = 3
+    scale: float = 0.1
+    networks = 1
+
+    def posterior(self, networks, task, data, seed):
+        return NoisePosterior(networks, task, self, seed)
+
+class NoisePosterior(Posterior):
+    def __init__(self, networks, task, sampler, seed):
+        super().__init__(networks, task, 1)
+        self.members_, self.seed = [copy.deepcopy(networks[0]) for _ in range(sampler.members)], seed
+        for number, network in enumerate(self.members_):
+            generator = seeds.generator(seed, number, "noise")
+            for value in network.parameters():
+                value.add_(sampler.scale * torch.randn(value.shape, generator=generator))
+
+    @property
+    def members(self):
+        return len(self.members_)
+
+    def _outputs(self, inputs):
+        return torch.stack([network(inputs) for network in self.members_])
+
+def noisy_network(ratio: float = 1.0, members: int = 3) -> Method:
+    "A network with noise on its weights."
+    return Method("noisy-network", Predictive(ratio, Reversed()), Noise(members))
 """
 PROGRAM = """
 import json, sys
+import torch
 from pathlib import Path
 import pieces
+from mixupmp.core import methods
+from mixupmp.core.base_measures import BASE_MEASURES
+from mixupmp.core.sampler_catalog import SAMPLERS
+BASE_MEASURES["reversed"] = pieces.Reversed()
+SAMPLERS[pieces.NoisePosterior] = pieces.Noise
+methods.ALL_METHODS += (pieces.noisy_network,)
+
 from mixupmp.data.catalog import DATASETS, DatasetEntry
 from mixupmp.metrics.catalog import METRICS, Metric
 from mixupmp.networks.catalog import NETWORKS, NetworkEntry
@@ -66,6 +119,17 @@ inputs = mixupmp.data.load("coins").test
 posterior = mixupmp.load("r")
 answer = mixupmp.metrics.evaluate(posterior.member_probabilities(inputs.inputs), inputs.labels)
 print("# done", answer["sureness"])
+
+run("fit", *f"{settings}2 --method martingale-posterior --base reversed --ratio 1".split())
+run("fit", *f"{settings}3 --method noisy-network --ratio 1".replace("--members 2", "--members 4").split())
+run("report", "r2", "r3", "--out", "report2.html")
+assert "Reversed" in Path("report2.html").read_text()
+noisy = mixupmp.load("r3")
+mixupmp.save(noisy, "saved")
+outputs = noisy.member_outputs(inputs.inputs)
+assert len(outputs) == 4 and not torch.equal(outputs[0], outputs[1])
+assert torch.equal(outputs, mixupmp.load("saved").member_outputs(inputs.inputs))
+print("# saved")
 """
 
 
@@ -80,8 +144,10 @@ def test_one_file_and_one_line_each(tmp_path: Path) -> None:
     fit_help, fit, evaluate_help, table, as_json = parts[1:6]
     assert "coins" in fit_help
     assert "linear" in fit_help
+    assert "reversed" in fit_help
     assert "Sureness" in fit
     assert "sureness" in evaluate_help
     assert "Sureness ↑" in table
     assert '"sureness"' in as_json
-    assert parts[-1].startswith("done 0.")
+    assert any(part.startswith("done 0.") for part in parts)
+    assert parts[-1].startswith("saved")

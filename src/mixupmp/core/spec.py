@@ -28,17 +28,15 @@ from mixupmp.core.encoders import Encoder, Spectrogram, Vocabulary
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
-from mixupmp.core.heads import Heads
 from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
 from mixupmp.core.likelihoods import Categorical, Gaussian, Likelihood
-from mixupmp.core.lora import LoRA
 from mixupmp.core.methods import Method, method_names
 from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Standardize
-from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
-from mixupmp.core.shared import SharedEnsemble
+from mixupmp.core.sampler_catalog import SAMPLERS
+from mixupmp.core.samplers import Sampler
 from mixupmp.core.spec_errors import Mismatch, placed_error, unknown_argument
 from mixupmp.core.weights import Dirichlet, Expected, StabilizedDirichlet, Weights
 
@@ -54,7 +52,7 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     BaseMeasure: tuple(dict.fromkeys(map(type, BASE_MEASURES.values()))),
     Kernel: (identity, *dict.fromkeys(map(type, KERNELS.values()))),
     Weights: (Expected, Dirichlet, StabilizedDirichlet),
-    Sampler: (Ensemble, DropoutMasks, Laplace, SharedEnsemble, Heads, LoRA),
+    Sampler: tuple(SAMPLERS.values()),
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),

@@ -20,19 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
-from mixupmp.core.dropout_posterior import DropoutPosterior
-from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check
 from mixupmp.core.foreign import Json
-from mixupmp.core.heads import Heads, HeadsPosterior
-from mixupmp.core.laplace_posterior import LaplacePosterior
-from mixupmp.core.lora import LoRA, LoRAPosterior
 from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import AllDiverged, Posterior, Task
 from mixupmp.core.predictive import Predictive
-from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
-from mixupmp.core.shared import SharedEnsemble, SharedPosterior
+from mixupmp.core.sampler_catalog import SAMPLERS
+from mixupmp.core.samplers import Sampler
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
@@ -44,14 +39,6 @@ from mixupmp.store.sign import signed_by
 from mixupmp.store.tensors import read_tensors
 
 MEMBERS_LIMIT = 10_000  # predictions of more, from one small file, would keep a server busy for hours
-_SAMPLERS: dict[type[Posterior], type[Ensemble | DropoutMasks | Laplace | SharedEnsemble | Heads | LoRA]] = {
-    EnsemblePosterior: Ensemble,
-    HeadsPosterior: Heads,
-    LoRAPosterior: LoRA,
-    DropoutPosterior: DropoutMasks,
-    LaplacePosterior: Laplace,
-    SharedPosterior: SharedEnsemble,
-}
 NetworkClass = Callable[..., nn.Module]
 Metrics = Mapping[str, float | None] | Result
 
@@ -79,7 +66,7 @@ def write_posterior(
     tensors: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> None:
     """`save`, with further entries of config.json and further files of tensors, by name."""
-    check(type(posterior) in _SAMPLERS, "posterior", posterior, "a posterior by one of our samplers")
+    check(type(posterior) in SAMPLERS, "posterior", posterior, "a posterior by one of our samplers")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidArgument("folder", str(target), "new or empty", "Nothing is written over: choose another.")
     check_writable(target.parent)
@@ -117,10 +104,10 @@ def _document_of(posterior: Posterior) -> dict[str, Json]:
     """The document of the plan that the posterior was fitted by, with what it is now where that differs."""
     origin = posterior.origin or {}
     spec = dict(origin.get("spec", {}))
-    kind = _SAMPLERS[type(posterior)]
+    kind = SAMPLERS[type(posterior)]
     method = spec.get("method") or encode(Method("posterior", Predictive(), kind()))
     sampler = {**encode(kind()), **method["sampler"], "members": posterior.members}
-    if isinstance(posterior, DropoutPosterior):
+    if hasattr(posterior, "seed"):  # what its members are drawn with when it is loaded
         spec["seed"] = posterior.seed
     network = type(posterior.networks[0])
     return {
@@ -193,9 +180,9 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
         members = sampler.members  # type: ignore[attr-defined]
         check(members <= MEMBERS_LIMIT, "members", members, f"at most {MEMBERS_LIMIT}")
         factory = partial(_prepared, _factory(spec["network"], network, sealed.path), task)
-        if isinstance(sampler, SharedEnsemble | LoRA):
+        if hasattr(sampler, "adapt"):
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
-            factory = partial(_shared, factory, sampler)
+            factory = partial(_adapted, factory, sampler.adapt)
         built = _form(factory, trusted=network is not None)
         if network is None:
             _check_input(built, task)
@@ -207,7 +194,7 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
         for s in summaries
     ]
     changes = None
-    if isinstance(sampler, Laplace):
+    if hasattr(sampler, "restore"):
         parameters = {name: value.detach().to("meta") for name, value in built.named_parameters()}
         drawn = {name: value.expand(members, *value.shape) for name, value in parameters.items()}
         changes = read_tensors(sealed, "posterior.safetensors", drawn, all_of_them=False)
@@ -258,8 +245,8 @@ def _prepared(factory: Callable[[], nn.Module], task: Task) -> nn.Module:
     return task.prepare(built)
 
 
-def _shared(factory: Callable[[], nn.Module], sampler: SharedEnsemble | LoRA) -> nn.Module:
-    return sampler.adapt(factory())
+def _adapted(factory: Callable[[], nn.Module], adapt: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    return adapt(factory())
 
 
 def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:
