@@ -201,7 +201,7 @@ def test_no_dropout_leaves_one_distribution(make: Callable[..., Method]) -> None
 
 
 def test_every_method_has_a_name_and_can_be_built_by_it() -> None:
-    assert len(method_names()) == len(ALL_METHODS) == 18
+    assert len(method_names()) == len(ALL_METHODS) >= 18
     for name, make in method_names().items():
         assert method_named(name) == make()
         assert method_named(name).name == name

@@ -70,8 +70,7 @@ def load(
     download
         Fetch files that are not there from their publisher, with checksums.
     seed
-        Chooses the split of digits and notMNIST, the rows of clusters, and the speakers of fsdd-speakers; the others
-        come with their publisher's split.
+        Draws the rows, or the split, of a dataset that does not come with its publisher's split.
 
     Returns
     -------

@@ -119,7 +119,7 @@ def named(name: str, shape: Sequence[int], outputs: int, dropout: float = 0.0) -
             continue
         if entry.images and len(shape) != 3:
             must = f"'mlp' for inputs of shape {tuple(shape)}"
-            raise InvalidArgument("network", name, must, "The others take images.")
+            raise InvalidArgument("network", name, must, f"{name} takes images.")
         return Network(entry.path, {**entry.size(shape), "outputs": outputs, "dropout": dropout, **numbers})
     raise UnknownName("network", name, NETWORKS)
 
