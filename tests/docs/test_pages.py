@@ -76,6 +76,27 @@ def test_every_relative_link_leads_to_a_file(text: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.parametrize("text", [ROOT / "CONTRIBUTING.md", DOCS / "architecture.md"], ids=lambda text: text.stem)
+def test_what_contributors_are_told_of_exists(text: Path) -> None:
+    """Files, the names that are said to be in them, any other name of code, and targets of make."""
+    prose = re.sub(r"^```.*?^```", "", text.read_text(), flags=re.MULTILINE | re.DOTALL)
+    source = ROOT / "src" / "mixupmp"
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)`", prose)) <= set(targets)
+    paths = set(re.findall(r"`([\w-]+(?:/[\w.-]+)*(?:/|\.(?:py|pyi|md|json)))`", prose)) - {"site/", "mine.py"}
+    assert [path for path in sorted(paths) if not any((at / path).exists() for at in (source, ROOT, DOCS))] == []
+    inside = re.findall(r"`([\w/]+\.py)` `(\w+)|`(\w+)` (?:of|in) `([\w/]+\.py)`", prose)
+    for path, name in [(path or last, name or first) for path, name, first, last in inside]:
+        assert re.search(
+            rf"\b{name}\b", next(at / path for at in (source, ROOT) if (at / path).exists()).read_text()
+        ), name
+    known = set(
+        re.findall(r"\w+", "\n".join(file.read_text() for file in source.rglob("*.py*") if file.suffix != ".pyc"))
+    )
+    known |= set(re.findall(r"\w+", "\n".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))))
+    assert set(re.findall(r"`(\w+)`", prose)) - known - set(targets) == set()
+
+
 def test_no_picture_of_the_gallery_is_large() -> None:
     pictures = list((DOCS / "gallery" / "pictures").iterdir())
     assert pictures
