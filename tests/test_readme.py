@@ -32,7 +32,7 @@ def test_the_python_block_comes_out_as_printed() -> None:
     ours = log_loss(names["y_test"], names["probabilities"])
     linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(names["X_train"], names["y_train"])
     rival = log_loss(names["y_test"], linear.predict_proba(names["X_test"]))
-    said = r"NLL on the test rows is (\.\d+), where.*? has (\.\d+), and a deep\s+ensemble.*?tuning (\.\d+)"
+    said = r"NLL on the test rows is (\.\d+), where.*? has (\.\d+),\s+and a deep\s+ensemble.*?tuning (\.\d+)"
     printed = re.search(said, README.read_text(), re.DOTALL)
     assert printed is not None
     assert abs(ours - float(printed[1])) < 0.01
