@@ -22,15 +22,14 @@ from mixupmp.core.version import __version__
 COMMANDS = {
     "demo": "Show what MixupMP does for a classifier's probabilities, on real digits, in about a minute.",
     "methods": "List every method with what it is and the options it takes.",
-    "fit": "Fit a posterior, keep it in a run folder, and evaluate it on the test rows, as it is and calibrated.",
-    "evaluate": "Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.",
-    "predict": "Predict: probabilities, the most probable class, entropy and mutual information "
-    "(what members disagree about).",
-    "detect": "Flag rows unlike those the run was fitted to, with a bounded rate of false alarms.",
-    "select": "Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that "
+    "fit": "Fit a posterior, store it in a run folder, and evaluate it on the test rows, raw and calibrated.",
+    "evaluate": "Evaluate a run: accuracy, NLL, Brier score, calibration (ECE = OE + UE), uncertainty.",
+    "predict": "Predict probabilities, the most probable class, entropy and mutual information (disagreement).",
+    "detect": "Flag rows unlike the training data, with a bound on the rate of false alarms.",
+    "select": "Choose r and alpha on validation rows, and show the scores; with --out, refit to all rows and store the "
     "run.",
-    "report": "Write one HTML file that says what was trained, what it is worth and where not to trust it.",
-    "explore": "Write one HTML file to look around in results: pick a dataset, methods and a metric.",
+    "report": "Write an HTML report: what was trained, how good it is, and where not to trust it.",
+    "explore": "Write an HTML page for browsing results: pick a dataset, methods and a metric.",
     "playground": "Play with r and alpha: draw points, choose a predictive, and watch the uncertainty landscape train.",
     "serve": "Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.",
     "corrupt": "Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.",

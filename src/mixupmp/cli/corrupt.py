@@ -18,13 +18,13 @@ SHOWN = 3  # images in a cell of the contact sheet
 
 
 def command(
-    data: Annotated[str, typer.Option(help="A name or path of images.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the copy goes.")] = None,
-    sheet: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw all 19 x 5 here: .png, .pdf, .svg.")] = None,
+    data: Annotated[str, typer.Option(help="A dataset of images, by name or path.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The folder for the copy.")] = None,
+    sheet: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw all 19 x 5 to .png, .pdf or .svg.")] = None,
     data_root: DataRoot = None,
     size: Annotated[int | None, typer.Option(help="Resize the images of a folder to this side.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random corruptions.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Threads. \\[as many as there are cores]")] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the random corruptions.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="The number of threads. \\[one for each core]")] = None,
     as_json: Json = False,
 ) -> None:
     """Corrupt a test set as CIFAR-C does: 19 corruptions at 5 severities.

@@ -32,9 +32,9 @@ COMPARED = {"acc": "accuracy", f"nll{CALIBRATED}": "NLL", f"ece{CALIBRATED}": "E
 
 
 def command(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture goes.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(help="Repeats, for the standard errors.")] = 3,
-    rows: Annotated[int, typer.Option(help="Training rows, of 899: the fewer, the more there is to gain.")] = 200,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for figure and report.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(help="The number of repeats, for standard errors.")] = 3,
+    rows: Annotated[int, typer.Option(help="Training rows, at most 899; with fewer rows there is more to gain.")] = 200,
     as_json: Json = False,
 ) -> None:
     """Show what MixupMP does for a classifier's probabilities, on real digits, in about a minute.

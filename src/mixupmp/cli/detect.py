@@ -28,26 +28,26 @@ from mixupmp.metrics.detection import Detection, detection
 from mixupmp.store.load import load
 from mixupmp.store.manifest import Sealed
 
-_INPUT = "An array (.npy, .npz), a table (.csv), an image, a sound (.wav) or sentences (.txt)."
-_HELD_OUT = "Data whose test rows no member was trained on: the rate is then exact. \\[those that the fit held out]"
-_SCORE = f"{', '.join(SCORES)}, or auto: nearest where the held-out rows have it, else entropy."
-_METRICS = "Also how well the score tells these rows from the run's own test rows: AUROC, AUPR, FPR95."
+_INPUT = "An array (.npy, .npz), a table (.csv), an image or sound (.wav), a folder of them, or sentences (.txt)."
+_HELD_OUT = "Data that were not used for training; they make the rate exact. \\[the rows that the fit held out]"
+_SCORE = f"{', '.join(SCORES)}, or auto: nearest if the held-out rows have it, else entropy."
+_METRICS = "Also print how well the score separates these rows from the run's test rows: AUROC, AUPR, FPR95."
 
 
 def command(
     run: Run,
     given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
-    data: Annotated[str | None, typer.Option(help="Or a dataset, by name or path: its test rows.")] = None,
+    data: Annotated[str | None, typer.Option(help="Instead of --input: the test rows of a dataset.")] = None,
     data_root: DataRoot = None,
     false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = FALSE_ALARM,
     score: Annotated[str, typer.Option(help=_SCORE)] = AUTO,
     held_out: Annotated[str | None, typer.Option(metavar="DATA", help=_HELD_OUT)] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help=_METRICS)] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to .json or .csv.")] = None,
-    resize: Annotated[bool, typer.Option("--resize", help="Resize an image that is not of the run's size.")] = False,
+    resize: Annotated[bool, typer.Option("--resize", help="Resize images that do not have the run's size.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Flag rows unlike those the run was fitted to, with a bounded rate of false alarms.
+    """Flag rows unlike the training data, with a bound on the rate of false alarms.
 
     A row's p-value is the share of held-out rows that are as strange; it is flagged where that is at most the rate.
 

@@ -20,7 +20,7 @@ from mixupmp.store.load import load
 from mixupmp.train.settings import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
-_METRICS = f"What the table shows, with commas between: {', '.join(evaluated_metrics())}."
+_METRICS = f"The metrics to show, separated by commas: {', '.join(evaluated_metrics())}."
 
 
 class Split(StrEnum):
@@ -33,16 +33,16 @@ class Split(StrEnum):
 
 def command(
     run: Run,
-    data: Annotated[str | None, typer.Option(help="A name or path. \\[what the run was fitted to]")] = None,
+    data: Annotated[str | None, typer.Option(help="Other data, by name or path. \\[the data of the run]")] = None,
     data_root: DataRoot = None,
-    split: Annotated[Split, typer.Option(help="Which of its rows.")] = Split.test,
+    split: Annotated[Split, typer.Option(help="The rows to evaluate.")] = Split.test,
     corruption: Annotated[str | None, typer.Option(metavar="NAME", help=_CORRUPTION)] = None,
-    severity: Annotated[int | None, typer.Option(help="Of the corruption, 1 to 5. \\[3]")] = None,
-    bins: Annotated[int, typer.Option(help="Of confidence, for ECE, OE and UE.")] = 15,
+    severity: Annotated[int | None, typer.Option(help="The severity of the corruption, 1 to 5. \\[3]")] = None,
+    bins: Annotated[int, typer.Option(help="The number of confidence bins for ECE, OE and UE.")] = 15,
     metrics: Annotated[str | None, typer.Option(metavar="NAMES", help=_METRICS)] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a run: accuracy, NLL, Brier, calibration (ECE = OE + UE), uncertainty.
+    """Evaluate a run: accuracy, NLL, Brier score, calibration (ECE = OE + UE), uncertainty.
 
     [bold]Examples[/bold]
 

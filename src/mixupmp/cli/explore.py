@@ -14,8 +14,8 @@ from mixupmp.core.errors import check
 from mixupmp.web.explorer import write_explorer
 from mixupmp.web.pages import GENERATOR
 
-_RESULTS = "What `mixupmp reproduce` wrote."
-_OUT = "The page to write. One that this command wrote is replaced; nothing else is."
+_RESULTS = "The folder of results that `mixupmp reproduce` wrote."
+_OUT = "The file to write. An earlier page of this command is replaced; any other file is not."
 
 
 def command(
@@ -23,10 +23,10 @@ def command(
     out: Annotated[Path, typer.Option(metavar="FILE", help=_OUT)] = Path("explorer.html"),
     as_json: Json = False,
 ) -> None:
-    """Write one HTML file to look around in results: pick a dataset, methods and a metric.
+    """Write an HTML page for browsing results: pick a dataset, methods and a metric.
 
-    Each method is a dot with the standard error over repeats, of raw or of calibrated probabilities, and a line of a
-    table. The page needs nothing but itself.
+    Each method is shown as a dot with its standard error over repeats, for raw or calibrated probabilities, and as a
+    row of a table. The page is a single self-contained file.
 
     [bold]Examples[/bold]
 

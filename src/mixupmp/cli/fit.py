@@ -57,9 +57,9 @@ def command(
     tensorboard: given.TensorBoard = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a posterior, keep it in a run folder, and evaluate it on the test rows, as it is and calibrated.
+    """Fit a posterior, store it in a run folder, and evaluate it on the test rows, raw and calibrated.
 
-    r, alpha and, for tables, the number of epochs are chosen on held-out rows where they are left out.
+    If you leave out r, alpha or, for tables, the number of epochs, they are chosen on held-out rows.
 
     [bold]Examples[/bold]
 

@@ -24,44 +24,50 @@ class Place:
 
 
 _DATA = (
-    f"A name ({', '.join(DATASETS)}), or the path of a folder of images or .wav files by class, or of a .npz, .csv, "
-    ".tsv or .parquet file; with --text, of a .csv, .tsv or .jsonl file of sentences."
+    f"A dataset by name ({', '.join(DATASETS)}); a folder of images or .wav files with one subfolder for each class; a "
+    ".npz, .csv, .tsv or .parquet file; or, with --text, a .csv, .tsv or .jsonl file of sentences."
 )
-_RATIO = "r: how much Mixup data for each row seen, from 0 (the deep ensemble) to inf (the Mixup ensemble)."
-_CONFIG = "Everything else, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; flags go over it."
-_RATE = "Its peak; the schedule is one-cycle for images, constant for tables unless set."
-_ALPHA = "Mixup's shares are Beta(alpha, alpha)."
-_MEMBERS = "4; 16 that share weights for tables; 20 from one network"
-_EPOCHS = "chosen for tables, else as the data need"
+_RATIO = "r: the amount of Mixup blends for each training row, from 0 (deep ensemble) to inf (Mixup ensemble)."
+_CONFIG = "More settings, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; options override them."
+_RATE = "The peak learning rate. The schedule is one-cycle for images and constant for tables."
+_ALPHA = "The share of each row in a Mixup blend is drawn from Beta(alpha, alpha)."
+_MEMBERS = "4; for tables 16 that share weights; for dropout and Laplace 20"
+_EPOCHS = "chosen for tables, else by the size of the data"
 _CALIBRATE = "Fit a temperature to the averaged probabilities on held-out rows."
 _NETWORK = f"One of {', '.join(NETWORKS)}."
 
 Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Place("data.name")]
 DataRoot = Annotated[options.DataRoot, Place("data.root")]
 Download = Annotated[
-    bool | None, option(WHAT, "Fetch a missing dataset from its publisher.", "", "--download"), Place("data.download")
+    bool | None,
+    option(WHAT, "Download a missing dataset from its publisher.", "", "--download"),
+    Place("data.download"),
 ]
-Text = Annotated[
-    str | None, option(WHAT, "The column of sentences in a file of text.", metavar="COLUMN"), Place("data.text")
-]
+Text = Annotated[str | None, option(WHAT, "The column that holds the sentences.", metavar="COLUMN"), Place("data.text")]
 Label = Annotated[
-    str | None, option(WHAT, "The label's column.", "the last", "--label", metavar="COLUMN"), Place("data.label")
+    str | None,
+    option(WHAT, "The column that holds the labels.", "the last", "--label", metavar="COLUMN"),
+    Place("data.label"),
 ]
-RowCount = Annotated[int | None, option(WHAT, "Train on so many rows only, stratified.", "all"), Place("data.rows")]
+RowCount = Annotated[
+    int | None, option(WHAT, "Train on this many rows only, chosen by stratified sampling.", "all"), Place("data.rows")
+]
 NetworkName = Annotated[str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Place("network.name")]
-MethodName = Annotated[str | None, option(WHAT, "One that `mixupmp methods` lists.", "mixup-mp"), Place("method.name")]
+MethodName = Annotated[
+    str | None, option(WHAT, "A method that `mixupmp methods` lists.", "mixup-mp"), Place("method.name")
+]
 Base = Annotated[
     str | None,
-    option(WHAT, f"What new rows look like, with --method martingale-posterior: {', '.join(BASE_MEASURES)}.", "mixup"),
+    option(WHAT, f"The base measure, with --method martingale-posterior: {', '.join(BASE_MEASURES)}.", "mixup"),
     Place("method.base"),
 ]
 Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Place("method.ratio")]
 Alpha = Annotated[float | None, option(WHAT, _ALPHA, "chosen"), Place("method.alpha")]
-Members = Annotated[int | None, option(WHAT, "B: how many posterior samples.", _MEMBERS), Place("method.members")]
+Members = Annotated[int | None, option(WHAT, "B: the number of posterior samples.", _MEMBERS), Place("method.members")]
 
 Epochs = Annotated[int | None, option(HOW, "Passes over the training rows.", _EPOCHS), Place("recipe.epochs")]
 BatchSize = Annotated[
-    int | None, option(HOW, "Rows seen in a step, and as many Mixup rows.", "128"), Place("recipe.batch_size")
+    int | None, option(HOW, "Training rows in a step, and as many Mixup rows.", "128"), Place("recipe.batch_size")
 ]
 LearningRate = Annotated[
     float | None, option(HOW, _RATE, "0.005 for images, 0.002 for tables"), Place("recipe.learning_rate")
@@ -70,19 +76,21 @@ Calibrate = Annotated[bool | None, option(HOW, _CALIBRATE, "yes", "--calibrate/-
 Seed = Annotated[int | None, option(HOW, "The same seed gives the same bits.", "0"), Place("seed")]
 EngineName = Annotated[str | None, option(HOW, "auto, inline, vectorized, processes or ray.", "auto"), Place("engine")]
 Device = Annotated[
-    str | None, option(HOW, "cpu, cuda, cuda:1 and so on; auto is a GPU if there is one.", "cpu"), Place("device")
+    str | None, option(HOW, "cpu, cuda, cuda:1 and so on; auto uses a GPU if there is one.", "cpu"), Place("device")
 ]
-Address = Annotated[str | None, option(HOW, "Of a Ray cluster, with --engine ray.")]
+Address = Annotated[str | None, option(HOW, "The address of a Ray cluster, with --engine ray.")]
 Config = Annotated[Path | None, option(HOW, _CONFIG, metavar="FILE.toml")]
 
-Out = Annotated[Path | None, option(WHERE, "A new folder.", "runs/<data>-<method>", metavar="RUN")]
+Out = Annotated[Path | None, option(WHERE, "The folder to create.", "runs/<data>-<method>", metavar="RUN")]
 Resume = Annotated[
-    Path | None, option(WHERE, "Go on with a run that was stopped: it ends with the same bits.", metavar="RUN")
+    Path | None, option(WHERE, "Continue an interrupted run; the result is the same, bit for bit.", metavar="RUN")
 ]
-Override = Annotated[bool, option(WHERE, "Resume although settings, data or versions have changed.", "", "--override")]
+Override = Annotated[bool, option(WHERE, "Resume even if settings, data or versions have changed.", "", "--override")]
 TensorBoard = Annotated[
     Path | None,
-    option(WHERE, "Live curves: losses, validation NLL and ECE, disagreement.", "", "--tensorboard", metavar="FOLDER"),
+    option(
+        WHERE, "Log losses, validation metrics and disagreement for TensorBoard.", "", "--tensorboard", metavar="FOLDER"
+    ),
 ]
 
 

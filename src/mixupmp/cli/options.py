@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-WHAT, HOW, WHERE = "What to fit", "How to train it", "Where it is kept"
+WHAT, HOW, WHERE = "What to fit", "How to train it", "Where to store it"
 
 
 def option(panel: str, text: str, default: str = "", *names: str, metavar: str | None = None) -> Any:
@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, fo
 DataRoot = Annotated[
     str | None,
     typer.Option(
-        "--data-root", metavar="FOLDER", help="Where datasets lie; else $MIXUPMP_DATA, else the cache folder."
+        "--data-root", metavar="FOLDER", help="The folder of datasets. \\[$MIXUPMP_DATA, else the cache folder]"
     ),
 ]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, or a folder that mixupmp.save wrote.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, or a folder written by mixupmp.save.")]

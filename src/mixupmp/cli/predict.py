@@ -37,13 +37,13 @@ _OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
 def command(
     run: Run,
     given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
-    data: Annotated[str | None, typer.Option(help="Or a dataset, by name or path: its test rows.")] = None,
+    data: Annotated[str | None, typer.Option(help="Instead of --input: the test rows of a dataset.")] = None,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help=_OUT)] = None,
-    resize: Annotated[bool, typer.Option("--resize", help="Resize an image that is not of the run's size.")] = False,
+    resize: Annotated[bool, typer.Option("--resize", help="Resize images that do not have the run's size.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict: probabilities, the most probable class, entropy and mutual information (what members disagree about).
+    """Predict probabilities, the most probable class, entropy and mutual information (disagreement).
 
     [bold]Examples[/bold]
 

@@ -24,31 +24,31 @@ from mixupmp.web.report import read_run, write_report, write_tables
 
 SEVERITIES = (1, 2, 3, 4, 5)
 QUERIES = 200  # test rows of the martingale diagnostic
-_RUNS = "Finished runs; all others are compared with the first."
-_OUT = "The page to write. One that an earlier report wrote is replaced; nothing else is."
-_SHIFT = "Evaluate the runs under this corruption too, at five severities; may be given several times."
+_RUNS = "Finished runs; the others are compared with the first."
+_OUT = "The file to write. An earlier report is replaced; any other file is not."
+_SHIFT = "Also evaluate the runs under this corruption, at five severities; may be repeated."
 _MARTINGALE = (
-    "Simulate so many futures from each run's own predictions and fit it to each, to see whether they change it on "
-    "average: twice as many fits. At least 6."
+    "Test whether each run's predictive is a martingale: simulate this many futures (at least 6) from its own "
+    "predictions and refit to each, which takes twice as many fits."
 )
-_TABLES = "Write every table there as CSV and LaTeX too."
+_TABLES = "Also write every table to this folder, as CSV and LaTeX."
 
 
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=_RUNS)],
     out: Annotated[Path, typer.Option(metavar="FILE", help=_OUT)] = Path("report.html"),
-    data: Annotated[str | None, typer.Option(help="A name or path. \\[what each run was fitted to]")] = None,
+    data: Annotated[str | None, typer.Option(help="Other data, by name or path. \\[the data of each run]")] = None,
     data_root: DataRoot = None,
     shift: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_SHIFT)] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
     tables: Annotated[Path | None, typer.Option(metavar="DIR", help=_TABLES)] = None,
     martingale: Annotated[int | None, typer.Option(metavar="FUTURES", help=_MARTINGALE)] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML file that says what was trained, what it is worth and where not to trust it.
+    """Write an HTML report: what was trained, how good it is, and where not to trust it.
 
-    The page needs nothing but itself: open it from disk, send it, print it. Predictions on the test rows are computed
-    once and cached in the run's folder.
+    The page is a single self-contained file that you can open from disk, send or print. Predictions on the test rows
+    are computed once and cached in the run folder.
 
     [bold]Examples[/bold]
 

@@ -20,30 +20,30 @@ from mixupmp.paper.study import Study
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="An experiment, the path of an experiment file of yours, or 'list'.")],
+    name: Annotated[str, typer.Argument(help="An experiment, the path of your own experiment file, or 'list'.")],
     scale: Annotated[str, typer.Option(help="smoke: seconds; cpu: hours on two cores; paper: GPUs.")] = "cpu",
     protocol: Annotated[
-        str, typer.Option(help="text: as the paper writes it; authors: as the authors' code does.")
+        str, typer.Option(help="text: as the paper describes it; authors: as in the authors' code.")
     ] = "text",
     data: Annotated[
         list[str] | None, typer.Option(help="Only this dataset of the experiment; may be repeated.")
     ] = None,
     results: Annotated[Path, typer.Option(help="Where tables and figures are written.")] = Path("results"),
-    cache: Annotated[Path | None, typer.Option(help="Where trained members are kept [$MIXUPMP_CACHE].")] = None,
+    cache: Annotated[Path | None, typer.Option(help="The folder of trained members. \\[$MIXUPMP_CACHE]")] = None,
     device: Annotated[
-        list[str] | None, typer.Option(help="Train on this device [cpu]; repeated, members go to each in turn.")
+        list[str] | None, typer.Option(help="The device to train on; may be repeated to use several. \\[cpu]")
     ] = None,
-    precision: Annotated[str, typer.Option(help="Of the forward pass: float32, bfloat16 or float16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="For the forward pass: float32, bfloat16 or float16.")] = "float32",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the networks with torch.compile.")] = False,
     workers: Annotated[
-        int | None, typer.Option(help="Members trained at a time [one for each core, or for each GPU].", min=1)
+        int | None, typer.Option(help="Members trained at a time. \\[one for each core or GPU]", min=1)
     ] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Train nothing: report what the cache has.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Train nothing; report what is in the cache.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Reproduce a table or figure of the paper, or the ledger of its claims.
 
-    Trained members are cached and shared between experiments; a command that was interrupted goes on where it was.
+    Trained members are cached and shared between experiments; run an interrupted command again to continue it.
 
     [bold]Examples[/bold]
 

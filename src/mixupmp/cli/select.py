@@ -27,12 +27,12 @@ from mixupmp.train.settings import Settings, load_data, plan_from, read_toml, se
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"
-_RATIOS = f"What to try{_COMMAS}; 0 and inf always are."
+_RATIOS = f"Values of r to try{_COMMAS}; 0 and inf are always tried."
 Ratios = Annotated[str | None, option(_HOW, _RATIOS, ", ".join(f"{r:g}" for r in RATIOS))]
-Alphas = Annotated[str | None, option(_HOW, f"What to try{_COMMAS}.", ", ".join(f"{a:g}" for a in ALPHAS))]
+Alphas = Annotated[str | None, option(_HOW, f"Values of alpha to try{_COMMAS}.", ", ".join(f"{a:g}" for a in ALPHAS))]
 _BASES = f"Base measures to try beside Mixup{_COMMAS}: {', '.join(BASE_MEASURES)}."
 Bases = Annotated[str | None, option(_HOW, _BASES)]
-Validation = Annotated[float, option(_HOW, "The share of the rows to judge on.")]
+Validation = Annotated[float, option(_HOW, "The share of rows to hold out for validation.")]
 Folds = Annotated[int | None, option(_HOW, "Judge on so many folds instead.")]
 Criterion = Annotated[str, option(_HOW, f"{', '.join(CRITERIA[:3])}.")]
 Full = Annotated[bool, option(_HOW, "No halving: all members for all.", "", "--full")]
@@ -66,10 +66,10 @@ def command(
     out: given.Out = None,
     as_json: Json = False,
 ) -> None:
-    """Choose r and alpha on validation rows, and show the curve; with --out, refit on all rows and keep that run.
+    """Choose r and alpha on validation rows, and show the scores; with --out, refit to all rows and store the run.
 
-    The deep ensemble (r = 0) and the Mixup ensemble (r = inf) are always tried. Of what is not clearly
-    worse than the best, the smallest r wins.
+    The deep ensemble (r = 0) and the Mixup ensemble (r = inf) are always among the candidates. Among those that are
+    not clearly worse than the best, the smallest r wins.
 
     [bold]Examples[/bold]
 

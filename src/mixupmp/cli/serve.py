@@ -23,7 +23,7 @@ from mixupmp.store.load import load
 from mixupmp.store.manifest import Sealed
 from mixupmp.train.settings import load_data
 
-_DATA = "Held-out rows for sets and abstention, by name or path. \\[the test rows of what it was fitted to]"
+_DATA = "Held-out rows for prediction sets and abstention, by name or path. \\[the test rows of the run's data]"
 
 
 class Runtime(StrEnum):
@@ -41,17 +41,17 @@ def command(
     runtime: Annotated[Runtime, typer.Option(help="What computes the answers.")] = Runtime.torch,
     data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
-    coverage: Annotated[float, typer.Option(help="Of the prediction sets.")] = 0.9,
-    risk: Annotated[float, typer.Option(help="The share of wrong answers that is tolerated.")] = 0.05,
+    coverage: Annotated[float, typer.Option(help="The coverage of the prediction sets.")] = 0.9,
+    risk: Annotated[float, typer.Option(help="The share of accepted answers that may be wrong.")] = 0.05,
     false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = 0.05,
-    most_rows: Annotated[int, typer.Option(help="Rows of a request.")] = 1024,
-    most_bytes: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 * 2**20,
-    seconds: Annotated[float, typer.Option(help="To the answer, at most.")] = 10.0,
+    most_rows: Annotated[int, typer.Option(help="The most rows in a request.")] = 1024,
+    most_bytes: Annotated[int, typer.Option(help="The most bytes in a request.")] = 8 * 2**20,
+    seconds: Annotated[float, typer.Option(help="The most seconds until a request is answered.")] = 10.0,
     rate: Annotated[float | None, typer.Option(help="Requests a second from one address. \\[unlimited]")] = None,
 ) -> None:
     """Serve a run: POST /predict takes JSON, .npy or an image; the page at / shows the members vote.
 
-    Concurrent requests are computed together. SIGTERM: answers the requests it has, then exits with 0.
+    Concurrent requests are computed together. On SIGTERM, it finishes the requests it has and exits with code 0.
 
     [bold]Examples[/bold]
 
