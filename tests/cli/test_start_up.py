@@ -48,15 +48,17 @@ def test_shell_completion_of_commands_imports_nothing_heavy() -> None:
     assert finished.stdout.split() == ["evaluate"]
 
 
-def test_a_fit_imports_no_more_of_torch_and_scikit_learn_than_it_needs(tmp_path: Path) -> None:
+def test_a_fit_and_a_run_import_no_more_of_torch_and_scikit_learn_than_they_need(tmp_path: Path) -> None:
     """Each of these takes about as long to import as torch itself."""
-    heavy = ("torch._dynamo", "sklearn.base", "scipy.stats", "pandas", "matplotlib")
+    heavy = ("torch._dynamo", "sympy", "sklearn.base", "scipy.stats", "pandas", "matplotlib")
     program = PROGRAM.replace(repr(HEAVY), repr(heavy))
     options = ("--epochs", "1", "--members", "2", "--ratio", "1", "--alpha", "2", "--no-calibrate")
-    command = [sys.executable, "-c", program, "fit", "--data", "digits", *options, "--out", str(tmp_path / "run")]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    assert "LOADED []" in finished.stderr
+    run = str(tmp_path / "run")
+    for arguments in (("fit", "--data", "digits", *options, "--out", run), ("evaluate", run)):
+        command = [sys.executable, "-c", program, *arguments]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr
+        assert "LOADED []" in finished.stderr, arguments
 
 
 def test_every_command_is_listed_with_the_first_line_of_its_help() -> None:

@@ -8,7 +8,7 @@ pass that takes it apart again. Whole numbers stay whole numbers: they are neith
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -231,10 +231,10 @@ def as_taken(network: nn.Module, inputs: object) -> Standardize | Fields:
     return Standardize()
 
 
-def materialized(network: nn.Module, scaled: Tensor) -> nn.Module:
-    """The network, with its lazy layers (`nn.LazyLinear`) sized by a forward pass of these rows."""
+def materialized(network: nn.Module, scaled: Callable[[], Tensor]) -> nn.Module:
+    """The network, with its lazy layers (`nn.LazyLinear`) sized by a forward pass of the rows that `scaled` returns."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
-        tried(network, scaled)
+        tried(network, scaled())
     return network
 
 

@@ -54,7 +54,7 @@ class Task:
     def prepare(self, network: nn.Module) -> nn.Module:
         """A network that takes scaled rows of this task: with its lazy layers sized, and a hook for several inputs."""
         network = self.standardize.prepare(network)
-        return materialized(network, self.standardize(torch.zeros(2, *self.input_shape)))
+        return materialized(network, lambda: self.standardize(torch.zeros(2, *self.input_shape)))
 
     def require_classes(self, purpose: str, hint: str = "") -> int:
         """The number of classes; an error in regression, saying for which purpose there must be classes."""

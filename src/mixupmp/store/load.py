@@ -26,8 +26,9 @@ from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import AllDiverged, Posterior, Task
 from mixupmp.core.predictive import Predictive
+from mixupmp.core.rows import Standardize
 from mixupmp.core.sampler_catalog import SAMPLERS
-from mixupmp.core.samplers import Sampler
+from mixupmp.core.samplers import Ensemble, Sampler
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.version import __version__
 from mixupmp.metrics.reliability import Result
@@ -184,8 +185,9 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
             factory = partial(_adapted, factory, sampler.adapt)
         built = _form(factory, trusted=network is not None)
-        if network is None:
-            _check_input(built, task)
+        separate = isinstance(sampler, Ensemble) and isinstance(task.standardize, Standardize)
+        if network is None and not separate:
+            _check_input(built, task, rows=2)
     form = {name: value.detach().to("meta") for name, value in built.state_dict().items()}
     summaries = _summaries(sealed)
     out = left_out(summaries)
@@ -204,6 +206,8 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
             posterior = Posterior.from_members(finished, lambda _: factory(), task, sampler, seed, tensors=changes)
         except AllDiverged:
             raise BadRun(f"{sealed.path} holds no member with weights: there is nothing to load.") from None
+        if network is None and separate:
+            _check_input(posterior.networks[0], task, rows=0)
         posterior.wanted = decode(config.get("wanted", posterior.wanted), int, "wanted")
         posterior.notes = tuple(map(str, config.get("notes", posterior.notes)))
         posterior.origin = {name: config[name] for name in ("spec", "fingerprints", "versions") if name in config}
@@ -255,12 +259,18 @@ def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:
         return factory()
 
 
-def _check_input(built: nn.Module, task: Task) -> None:
-    """Raise unless a network without memory takes rows of the task's shape."""
-    was_training = built.training
+def _check_input(network: nn.Module, task: Task, rows: int) -> None:
+    """Raise unless a network takes rows of the task's shape, which may be too large for memory.
+
+    On the meta device no row takes any, but a forward pass there imports torch._dynamo and sympy, which takes as long
+    as importing torch. So networks that are known to accept it are given no rows, once they have their weights.
+    """
+    device = next(network.parameters()).device
+    scaled = task.standardize(torch.empty(0, *task.input_shape))
+    was_training = network.training
     with torch.no_grad():
-        built.eval()(task.standardize(torch.empty(2, *task.input_shape, device="meta")))
-    built.train(was_training)
+        network.eval()(torch.empty(rows, *scaled.shape[1:], dtype=scaled.dtype, device=device))
+    network.train(was_training)
 
 
 def _summaries(sealed: Sealed) -> list[MemberSummary]:
