@@ -137,7 +137,7 @@ def _last_safe(thresholds: Tensor, top: Tensor, wrong: Tensor, risk: float, conf
     passed = int((_p_values(errors, counts, risk) <= 1 - confidence).long().cumprod(0).sum())
     if passed == 0:
         reason = (
-            f"{int(errors[0])} errors among the {int(counts[0])} most certain test rows do not prove it. "
+            f"{int(errors[0])} errors among the {int(counts[0])} most certain held-out rows do not prove it. "
             "Allow more risk, fit on more rows, or improve the network."
         )
         return _abstain_always(risk, confidence, reason)

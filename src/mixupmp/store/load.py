@@ -234,10 +234,10 @@ def _factory(document: Json, given: NetworkClass | None, folder: Path) -> Callab
         named = f"{getattr(given, '__module__', '')}.{getattr(given, '__qualname__', '')}"
         return (lambda: given(**arguments)) if arguments and named == path else given
     if path not in own_classes() or "arguments" not in described:
-        shown = path if isinstance(path, str) else f"of the kind {described.get('type')}"
+        shown = f"the network {path[:200]}" if isinstance(path, str) else "a network of your own"
         raise BadRun(
-            f"{folder} needs the network {shown[:200]}, and a folder's own code is never imported. Import it yourself "
-            f"and pass its class or factory: load({str(folder)!r}, network=MyNetwork)"
+            f"{folder} needs {shown}, and a folder's own code is never imported. In Python, pass its class or a "
+            f"function that builds it: load({str(folder)!r}, network=MyNetwork)"
         )
     return decode(document, Network, "network")
 
