@@ -83,6 +83,8 @@ def test_a_phone_folds_its_sections_and_a_link_opens_one(visit: Callable[..., An
     page = visit(report, width=380).page
     assert page.locator("details.section[open]").count() == 1
     assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    first_number = page.locator("#metrics td.number").first.bounding_box()  # beside the run's name, however long
+    assert first_number["x"] + first_number["width"] < 380
     page.locator("nav.contents a", has_text="Calibration").click()
     assert page.locator("#calibration figure").first.is_visible()
     wide = visit(report).page
