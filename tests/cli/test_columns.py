@@ -31,3 +31,20 @@ def test_a_table_as_people_have_it_is_fitted_evaluated_and_predicted(tmp_path: P
     assert [row["predicted"] for row in predicted] == frame["sold"].head(40).tolist()
     frame.drop(columns="color").to_csv(tmp_path / "short.csv", index=False)
     refused(mixupmp("predict", "run", "--input", "short.csv"), "short.csv", "the column 'color' is not there")
+
+
+def test_columns_of_plain_numbers_are_found_by_name_too(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    frame = pandas.DataFrame({"width": generator.normal(size=80), "height": 100 + generator.normal(size=80)})
+    frame.assign(large=frame["width"] > 0).to_csv(tmp_path / "boxes.csv", index=False)
+    words = ("--data", "boxes.csv", "--members", "2", "--epochs", "4", "--ratio", "1")
+    assert mixupmp("fit", *words, "--out", "run", "--json").code == 0
+    files = {"same": frame, "turned": frame[["height", "width"]], "short": frame[["width"]]}
+    for name, rows in files.items():
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    frame.to_csv(tmp_path / "bare.csv", index=False, header=False)
+    said = {name: mixupmp("predict", "run", "--input", f"{name}.csv", "--json") for name in ("same", "turned", "bare")}
+    assert said["turned"].json["predictions"] == said["same"].json["predictions"] == said["bare"].json["predictions"]
+    refused(mixupmp("predict", "run", "--input", "short.csv"), "the column 'height' is not there")
+    frame.assign(width=np.inf).to_csv(tmp_path / "infinite.csv", index=False)
+    refused(mixupmp("predict", "run", "--input", "infinite.csv"), "column 'width' has infinity", "row 0")

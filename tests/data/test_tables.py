@@ -64,7 +64,7 @@ def with_value(column, row, value):
     ("frame", "message"),
     [
         (FRAME.assign(color="red", length=FRAME["length"].replace(3, np.inf)), "'length' has infinity.* in row 3"),
-        (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "infinity .first in row 3"),
+        (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "column .length. has infinity.* row 3"),
         (with_value("species", 5, None), "species is empty in row 5"),
         (FRAME.assign(species="cat"), "1 class"),
         (FRAME[["species"]], "1 columns"),

@@ -109,12 +109,10 @@ def test_arrays_with_missing_values(frame: Any) -> None:
     assert np.isfinite(numbers.predict(X)).all()
 
 
-def test_dates_and_graphs_are_refused(model: MixupMPClassifier, frame: Any, tmp_path: Path) -> None:
+def test_dates_are_refused(frame: Any) -> None:
     dates = frame[0].assign(day=pd.date_range("2024-01-01", periods=120))
     with pytest.raises(BadData, match="column 'day' is of type datetime64"):
         MixupMPClassifier().fit(dates, frame[1])
-    with pytest.raises(InvalidArgument, match="without missing values, for ONNX"):
-        model.export_onnx(tmp_path / "model.onnx")
 
 
 def test_classes_of_one_row_and_tables_of_two_rows() -> None:

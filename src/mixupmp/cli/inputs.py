@@ -21,7 +21,7 @@ from mixupmp.data.files import reading
 from mixupmp.data.images import ENDINGS, WrongSize, read_image
 from mixupmp.data.sound_files import ENDING as WAV
 from mixupmp.data.sound_files import encoded_wave
-from mixupmp.data.table_files import read_frame
+from mixupmp.data.table_files import is_numeric_text, read_frame
 
 TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav, an image, or a folder of images or .wav files"
 
@@ -55,7 +55,7 @@ def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None 
         return _sentences(path, task)
     if kind in ENDINGS:
         return _image(path, task, resize)
-    if kind == ".csv" and isinstance(task.encoder, Columns):
+    if kind == ".csv" and isinstance(task.encoder, Columns) and not (task.encoder.plain and _bare_numbers(path)):
         return _encoded(path, task.encoder)
     if kind == ".csv" and isinstance(task.encoder, Vocabulary):
         raise BadData(f"{path} is a table; the run takes sentences: put one on each line of a .txt file.")
@@ -101,7 +101,7 @@ def _csv(path: Path, task: Task, label: str | None) -> NDArray[Any]:
     with reading(path, "a table of numbers"):
         lines = path.read_text("utf-8-sig").splitlines()
         names = next(csv.reader(lines[:1]), [])
-        heading = not _numeric(names[:-1] or names)  # labels may be words
+        heading = not is_numeric_text(names[:-1] or names)  # labels may be words
         if len(lines) <= heading:
             raise BadData(f"{path} is empty: there is no row to predict.")
         columns = list(range(len(names)))
@@ -110,6 +110,12 @@ def _csv(path: Path, task: Task, label: str | None) -> NDArray[Any]:
             columns.remove(left_out)
             remark(f"note: {path} has the labels too: column {names[left_out] if heading else left_out} is left out.")
         return np.loadtxt(lines[heading:], delimiter=",", ndmin=2, usecols=columns, quotechar='"')
+
+
+def _bare_numbers(path: Path) -> bool:
+    """Whether the first line has no headings: then columns are taken in their order."""
+    with reading(path, "a table"), path.open(encoding="utf-8-sig", newline="") as file:
+        return is_numeric_text(next(csv.reader(file), []))
 
 
 def _encoded(path: Path, columns: Columns) -> Tensor:
@@ -132,13 +138,6 @@ def _sentences(path: Path, task: Task) -> Tensor:
     if not lines:
         raise BadData(f"{path} is empty: there is no sentence to predict.")
     return task.encoder(lines)
-
-
-def _numeric(cells: list[str]) -> bool:
-    try:
-        return bool([float(cell) for cell in cells])
-    except ValueError:
-        return False
 
 
 def _image(path: Path, task: Task, resize: bool) -> Tensor:

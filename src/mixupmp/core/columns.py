@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,9 +76,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """Rows of a table that has categories or missing values, as rows of numbers."""
+    """Rows of a table, by their columns' names, as rows of numbers: with categories and missing values, if any."""
 
     columns: tuple[Column, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows are the columns as they are: no categories, and nothing was missing in the fit."""
+        return all(column.kind == "number" and not column.missing for column in self.columns)
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
@@ -110,7 +117,7 @@ def describe(name: str, values: object, numeric: bool) -> Column:
     """How to encode a column, from the rows of a fit."""
     absent = missing_in(values)
     if absent.all():
-        warnings.warn(f"column {name!r} is missing in every row, and is left out.", ColumnWarning, stacklevel=2)
+        _warn(f"column {name!r} is missing in every row, and is left out.")
         return Column(name, "empty")
     if numeric:
         numbers = as_numbers(values, name)[~absent]
@@ -191,5 +198,23 @@ def _plain(part: Any) -> bool:
     return isinstance(part.dtype, np.dtype)
 
 
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("column_warnings", default=None)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """What `ColumnWarning` would say in this thread or asynchronous task, in a list: for answers to others."""
+    texts: list[str] = []
+    token = _COLLECTED.set(texts)
+    try:
+        yield texts
+    finally:
+        _COLLECTED.reset(token)
+
+
 def _warn(text: str) -> None:
-    warnings.warn(text, ColumnWarning, stacklevel=6)
+    collected = _COLLECTED.get()
+    if collected is None:
+        warnings.warn(text, ColumnWarning, stacklevel=6)
+    else:
+        collected.append(text)

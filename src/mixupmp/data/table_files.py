@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def read_table(
     """A table of columns and one of labels: the last, unless `label` names another.
 
     Categories become indicators, and missing values medians with an indicator, as the training rows have them, or as
-    `columns` says: that of a fit.
+    `columns` says: that of a fit. Columns are known by their names, unless those are numbers too.
     """
     frame = read_frame(path)
     names = [str(name) for name in frame.columns]
@@ -48,7 +49,7 @@ def read_table(
         raise BadData(f"{path} has {len(frame)} rows and {len(names)} columns: it needs rows, a label and a feature.")
     features = frame.drop(columns=label)
     labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
-    if columns is None and _is_numeric(features):
+    if columns is None and is_numeric_text(features.columns) and _is_numeric(features):
         inputs = as_inputs(features.to_numpy(np.float64), str(path))
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
     (numbers,), classes = encode(str(path), labels)
@@ -85,6 +86,14 @@ def _check_parquet(path: Path) -> None:
     with ParquetFile(path) as file:
         cells = file.metadata.num_rows * file.metadata.num_columns
     check_unpacked(path, path.stat().st_size, 8 * cells)
+
+
+def is_numeric_text(cells: Iterable[str]) -> bool:
+    """Whether these are numbers, and so no headings."""
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
 
 
 def _is_numeric(features: pandas.DataFrame) -> bool:

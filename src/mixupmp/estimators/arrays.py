@@ -35,11 +35,6 @@ class Layout:
     deep: bool = False  # whole numbers up to 65,535, as uint16, which the network sees divided by that
     fields: Fields | None = None  # of tokens and of several inputs
 
-    @property
-    def numbers(self) -> bool:
-        """Whether the network sees the columns as they are: no categories, and nothing was missing in the fit."""
-        return all(column.kind == "number" and not column.missing for column in self.columns)
-
     def read(self, X: Any) -> Tensor:
         """Rows of X, which must be as those of the fit were."""
         if self.fields is not None:

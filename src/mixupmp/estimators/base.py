@@ -18,6 +18,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import check
 from mixupmp.core.fields import Fields
 from mixupmp.core.foreign import Json
@@ -95,7 +96,10 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         scaling: Standardize | Fields = layout.fields or standardizer(*known)
         if self._body is not None:  # a trained network takes its rows as they are
             scaling = Standardize() if layout.fields is None else layout.fields.unscaled()
-        task = Task(likelihood, scaling, layout.shape, classes)
+        # Names, or more than numbers: the server, which has the posterior alone, must know of them.
+        columns, named = Columns(layout.columns), hasattr(self, "feature_names_in_")
+        encoder = columns if layout.columns and (named or not columns.plain) else None
+        task = Task(likelihood, scaling, layout.shape, classes, encoder)
         plan = make_plan(
             rows,
             task,
@@ -169,6 +173,9 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     def export_onnx(self, path: str | Path) -> dict[str, str]:
         """Write the fitted estimator as one ONNX graph, with its scaling and calibration; returns its metadata.
 
+        A graph of a table takes its columns as `predict` does, categories and missing values included: see
+        `mixupmp.export.onnx.export_onnx`.
+
         Parameters
         ----------
         path
@@ -178,12 +185,12 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
     def _export_onnx(self, path: str | Path, flags: Flags | None = None) -> dict[str, str]:
         check_is_fitted(self)
-        must = "fitted to columns of numbers without missing values, for ONNX"
-        check(self.layout_.numbers, "estimator", "fitted to categories or missing values", must)
         calibrator = getattr(self, "calibrator_", None)
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
-        pixels = self.layout_.pixels
-        return export_onnx(self.posterior_, path, pixels=pixels, calibrator=calibrator, target=target, flags=flags)
+        pixels, columns = self.layout_.pixels, Columns(self.layout_.columns) if self.layout_.columns else None
+        return export_onnx(
+            self.posterior_, path, pixels=pixels, calibrator=calibrator, target=target, flags=flags, columns=columns
+        )
 
     def _inputs(self, X: Inputs) -> Tensor | Iterator[Tensor]:
         check_is_fitted(self)

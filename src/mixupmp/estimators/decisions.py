@@ -197,6 +197,8 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     ) -> dict[str, str]:
         """Write the fitted classifier as one ONNX graph, with its scaling and calibration; returns its metadata.
 
+        A graph of a table takes its columns as `predict` does, categories and missing values included: see
+        `mixupmp.export.onnx.export_onnx`.
         With `false_alarm` the graph also has the outputs score, p_value and flagged, as `detect` gives them: for any
         score but "nearest" and "mahalanobis", as a graph has no distances in feature space.
 

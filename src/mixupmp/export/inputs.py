@@ -1,4 +1,4 @@
-"""The inputs of an ONNX graph: one tensor, or one for each field of the task."""
+"""The inputs of an ONNX graph, one tensor or one for each field of the task, and their scaling as modules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from mixupmp.core.fields import Fields
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize
 
@@ -55,3 +56,41 @@ def graph_feed(task: Task, rows: Tensor) -> dict[str, NDArray[Any]]:
         return {inputs[0].name: rows.numpy()}
     parts = rows.flatten(1).split([field.numbers for field in task.standardize.fields], 1)
     return {i.name: p.reshape(-1, *i.shape).to(i.dtype).numpy() for i, p in zip(inputs, parts, strict=True)}
+
+
+class Scaled(nn.Module):
+    """`Standardize` as a module."""
+
+    slope: Tensor
+    shift: Tensor
+
+    def __init__(self, standardize: Standardize, shape: tuple[int, ...], pixels: bool) -> None:
+        super().__init__()
+        scale = 1 / 255 if pixels else 1.0
+        view = (1, -1) + (1,) * (len(shape) - 1)
+        slope = [scale / d for d in standardize.deviation] or [scale]
+        shift = [-m / d for m, d in zip(standardize.mean, standardize.deviation, strict=True)] or [0.0]
+        self.register_buffer("slope", torch.tensor(slope).view(view))
+        self.register_buffer("shift", torch.tensor(shift).view(view))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.float() * self.slope + self.shift
+
+
+class Packed(nn.Module):
+    """`Fields` as a module: the graph's inputs, one for each field, to scaled and packed rows."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__()
+        self.fields = fields
+        self.scaled = nn.ModuleList(
+            nn.Identity() if f.whole else Scaled(f.standardize, f.shape or (1,), f.dtype == "uint8")
+            for f in fields.fields
+        )
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        if self.fields.single:
+            return self.scaled[0](inputs[0])
+        parts = zip(self.fields.fields, self.scaled, inputs, strict=True)
+        flat = [scaled(part.reshape(-1, *(f.shape or (1,)))).reshape(-1, f.numbers) for f, scaled, part in parts]
+        return torch.cat([part.to(self.fields.dtype) for part in flat], 1)

@@ -1,7 +1,8 @@
 """Export a posterior as one ONNX graph: raw inputs in; member probabilities, their mean and two uncertainties out.
 
 The graph contains the scaling of the inputs, so it accepts what the posterior accepts: uint8 images, the numbers of a
-table, tokens, or several inputs by name. The number of rows is dynamic. Its metadata lists what is constant in it.
+table or its columns with categories and missing values, tokens, or several inputs by name. The number of rows is
+dynamic. Its metadata lists what is constant in it.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.columns import Columns
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument, MissingExtra, MixupMPError, check
-from mixupmp.core.fields import Fields
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
 from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
+from mixupmp.export.columns import check_columns, column_examples, column_metadata, with_columns
 from mixupmp.export.flags import Flags
-from mixupmp.export.inputs import GraphInput, graph_inputs
+from mixupmp.export.inputs import GraphInput, Packed, Scaled, graph_inputs
 from mixupmp.export.members import member_module
 from mixupmp.metrics.checks import TINY
 
@@ -50,6 +52,7 @@ def export_onnx(
     calibrator: Calibrator | None = None,
     target: tuple[float, float] = (0.0, 1.0),
     flags: Flags | None = None,
+    columns: Columns | Literal["auto"] | None = "auto",
 ) -> dict[str, str]:
     """Write the posterior as an ONNX file, compare it with PyTorch in onnxruntime, and return its metadata.
 
@@ -67,6 +70,11 @@ def export_onnx(
         Mean and standard deviation of a regressor's target, to which its outputs are scaled back.
     flags : Flags or None
         Of a classifier: adds the outputs score, p_value and flagged (rows,).
+    columns : Columns, "auto" or None
+        How a table's columns became rows of numbers. The graph then takes the columns: one input (rows, columns) of
+        float32, NaN where a value is missing; or, where some have categories, one input (rows,) for each column that
+        had values, by its name, float32 or text, "" where a category is missing. "auto": as the posterior's task says;
+        None: rows that are encoded already.
     posterior, path
         What is written, and where.
 
@@ -82,19 +90,26 @@ def export_onnx(
     except ImportError as error:
         raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
     task = posterior.task
+    if columns == "auto":
+        columns = task.encoder if isinstance(task.encoder, Columns) else None
     inputs = graph_inputs(task, pixels)
     examples = tuple(entry.example(3) for entry in inputs)
     graph = _graph(posterior, inputs, calibrator, target, flags).eval()
     names: tuple[str, ...] = CLASSIFIER_OUTPUTS if task.likelihood.classes else REGRESSOR_OUTPUTS
     names += () if flags is None else flags.outputs
+    if columns is not None:
+        check_columns(columns, names)
     program = _exported(graph, examples, [entry.name for entry in inputs], names)
     model = program.model_proto
     metadata = _metadata(posterior, inputs, calibrator, flags)
+    if columns is not None:
+        model = with_columns(model, columns, names)
+        metadata |= column_metadata(columns)
     onnx.helper.set_model_props(model, metadata)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
-    _check(path, graph, names, inputs)
+    _check(path, graph, names, inputs, columns)
     return metadata
 
 
@@ -127,44 +142,6 @@ def _plain_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-class _Scaled(nn.Module):
-    """`Standardize` as a module."""
-
-    slope: Tensor
-    shift: Tensor
-
-    def __init__(self, standardize: Standardize, shape: tuple[int, ...], pixels: bool) -> None:
-        super().__init__()
-        scale = 1 / 255 if pixels else 1.0
-        view = (1, -1) + (1,) * (len(shape) - 1)
-        slope = [scale / d for d in standardize.deviation] or [scale]
-        shift = [-m / d for m, d in zip(standardize.mean, standardize.deviation, strict=True)] or [0.0]
-        self.register_buffer("slope", torch.tensor(slope).view(view))
-        self.register_buffer("shift", torch.tensor(shift).view(view))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.float() * self.slope + self.shift
-
-
-class _Packed(nn.Module):
-    """`Fields` as a module: the graph's inputs, one for each field, to scaled and packed rows."""
-
-    def __init__(self, fields: Fields) -> None:
-        super().__init__()
-        self.fields = fields
-        self.scaled = nn.ModuleList(
-            nn.Identity() if f.whole else _Scaled(f.standardize, f.shape or (1,), f.dtype == "uint8")
-            for f in fields.fields
-        )
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        if self.fields.single:
-            return self.scaled[0](inputs[0])
-        parts = zip(self.fields.fields, self.scaled, inputs, strict=True)
-        flat = [scaled(part.reshape(-1, *(f.shape or (1,)))).reshape(-1, f.numbers) for f, scaled, part in parts]
-        return torch.cat([part.to(self.fields.dtype) for part in flat], 1)
 
 
 class _Classifier(nn.Module):
@@ -210,10 +187,10 @@ def _graph(
     task, examples = posterior.task, [entry.example(3) for entry in inputs]
     scaled: nn.Module
     if isinstance(task.standardize, Standardize):
-        packed, scaled = examples[0], _Scaled(task.standardize, task.input_shape, inputs[0].dtype == torch.uint8)
+        packed, scaled = examples[0], Scaled(task.standardize, task.input_shape, inputs[0].dtype == torch.uint8)
     else:
         named = {f.name: example for f, example in zip(task.standardize.fields, examples, strict=True)}
-        packed, scaled = task.standardize.pack(examples if "" in named else named), _Packed(task.standardize)
+        packed, scaled = task.standardize.pack(examples if "" in named else named), Packed(task.standardize)
     members = member_module(posterior, packed)
     if posterior.task.likelihood.classes:
         return _Classifier(scaled, members, calibrator, flags)
@@ -262,16 +239,22 @@ def _metadata(
     }
 
 
-def _check(path: Path, graph: nn.Module, names: tuple[str, ...], inputs: Sequence[GraphInput]) -> None:
+def _check(
+    path: Path, graph: nn.Module, names: tuple[str, ...], inputs: Sequence[GraphInput], columns: Columns | None
+) -> None:
     """Compare the outputs of onnxruntime with PyTorch's, for one row and for several."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for rows in (1, 7):
-        examples = {entry.name: entry.example(rows) for entry in inputs}
+        if columns is None:
+            examples = [entry.example(rows) for entry in inputs]
+            given = {entry.name: example.numpy() for entry, example in zip(inputs, examples, strict=True)}
+        else:
+            given, encoded = column_examples(columns, rows)
+            examples = [encoded]
         with torch.no_grad(), _plain_attention():
-            expected = graph(*examples.values())
-        given = {name: example.numpy() for name, example in examples.items()}
+            expected = graph(*examples)
         try:
             found = session.run(None, given)
         except Exception as error:  # onnxruntime's own classes

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixupmp import Categorical, Standardize, Task
-from mixupmp.core.columns import Column, Columns
+from mixupmp.core.columns import Column, Columns, ColumnWarning, collected_warnings
 from mixupmp.core.encoders import Spectrogram, Vocabulary
 from mixupmp.core.fields import Fields
 from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy, from_wave, takes
@@ -82,6 +82,16 @@ def test_rows_of_a_table_may_have_text_and_nulls_where_the_model_takes_them() ->
         assert torch.equal(from_json(body, MIXED, LIMITS), wanted)
     assert torch.equal(from_json(b'{"inputs": [1.5, "red"]}', MIXED, LIMITS), wanted[:1])
     assert torch.equal(from_json(b'{"inputs": {"size": 1.5, "color": "red"}}', MIXED, LIMITS), wanted[:1])
+
+
+def test_what_a_fit_has_not_seen_is_said_to_the_one_who_asks() -> None:
+    with collected_warnings() as said:
+        from_json(b'{"inputs": [[1.5, "pink"], [1.0, null]]}', MIXED, LIMITS)
+    assert len(said) == 2
+    assert "column 'color' has missing values" in said[0]
+    assert "column 'color' has the new category 'pink'" in said[1]
+    with pytest.warns(ColumnWarning, match="pink"):  # outside of the block as ever
+        from_json(b'{"inputs": [[1.5, "pink"]]}', MIXED, LIMITS)
 
 
 @pytest.mark.parametrize(

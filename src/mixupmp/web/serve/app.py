@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
+from mixupmp.core.columns import collected_warnings
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize
@@ -155,7 +156,8 @@ def _add_predict(
     reader = RowReader(model.posterior.task, limits, model.pixels_only)
 
     async def answer(request: Request, resize: bool) -> Response:
-        rows = await reader.read(request, resize)
+        with collected_warnings() as warnings:
+            rows = await reader.read(request, resize)
         try:
             results = await batcher.results(rows)
         except InvalidArgument as error:  # a token that the network does not know
@@ -166,7 +168,7 @@ def _add_predict(
         telemetry.rows.inc(len(predictions))
         telemetry.abstained.inc(sum(not one.accepted for one in predictions))
         response = PredictResponse.model_construct(
-            predictions=predictions, classes=list(model.classes), coverage=model.rule.coverage
+            predictions=predictions, classes=list(model.classes), coverage=model.rule.coverage, warnings=warnings
         )
         return Response(response.model_dump_json(), media_type=JSON_TYPE)
 

@@ -189,7 +189,7 @@ def onnx_members(posterior: Posterior, threads: int = 1) -> MemberProbabilities:
     options.intra_op_num_threads = threads
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "posterior.onnx"
-        export_onnx(posterior, path)
+        export_onnx(posterior, path, columns=None)  # requests are encoded before
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
 
     def members(inputs: Tensor) -> Tensor:

@@ -77,11 +77,16 @@ class Prediction(BaseModel):
 
 
 class PredictResponse(BaseModel):
-    """The answers to the rows of a request, in their order."""
+    """The answers to the rows of a request, in their order.
+
+    `warnings` says what a table's columns hold that the fit has not seen: a new category, or values that are missing
+    where none were.
+    """
 
     predictions: list[Prediction]
     classes: list[str]
     coverage: float
+    warnings: list[str] = []
 
 
 class Refusal(BaseModel):
