@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import mixupmp, refused
+from commands import mixupmp, mixupmp_process, refused
 
 from mixupmp import load
-from mixupmp.core.columns import Columns
+from mixupmp.core.columns import Columns, ColumnWarning
 
 pandas = pytest.importorskip("pandas")
 
@@ -29,6 +29,11 @@ def test_a_table_as_people_have_it_is_fitted_evaluated_and_predicted(tmp_path: P
     assert mixupmp("evaluate", "run", "--data", "others.csv", "--json").code == 2  # its last column is no label
     predicted = mixupmp("predict", "run", "--input", "others.csv", "--json").json["predictions"]
     assert [row["predicted"] for row in predicted] == frame["sold"].head(40).tolist()
+    frame.assign(color="pink").head(3).to_csv(tmp_path / "new.csv", index=False)
+    said = mixupmp_process("predict", "run", "--input", "new.csv", "--json", cwd=tmp_path)
+    assert said.code == 0
+    assert said.err.startswith("note: column 'color' has the new category 'pink', unseen in fit")
+    assert "Warning" not in said.err
     frame.drop(columns="color").to_csv(tmp_path / "short.csv", index=False)
     refused(mixupmp("predict", "run", "--input", "short.csv"), "short.csv", "the column 'color' is not there")
 
@@ -48,3 +53,21 @@ def test_columns_of_plain_numbers_are_found_by_name_too(tmp_path: Path) -> None:
     refused(mixupmp("predict", "run", "--input", "short.csv"), "the column 'height' is not there")
     frame.assign(width=np.inf).to_csv(tmp_path / "infinite.csv", index=False)
     refused(mixupmp("predict", "run", "--input", "infinite.csv"), "column 'width' has infinity", "row 0")
+
+
+def test_a_table_without_values_and_one_of_two_rows_are_refused(tmp_path: Path) -> None:
+    pandas.DataFrame({"a": [None] * 40, "y": [0, 1] * 20}).to_csv(tmp_path / "empty.csv", index=False)
+    with pytest.warns(ColumnWarning, match="'a' is missing in every row"):
+        refused(mixupmp("fit", "--data", "empty.csv", "--out", "run"), "empty.csv", "no value in any column but y")
+    pandas.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}).to_csv(tmp_path / "two.csv", index=False)
+    refused(mixupmp("fit", "--data", "two.csv", "--out", "run"), "two.csv has 2 rows of 2 classes: too few")
+
+
+def test_a_thousand_classes_and_a_class_of_one_row(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(1400, 2))
+    labels = [f"k{number % 999}" for number in range(1399)] + ["alone"]
+    frame = pandas.DataFrame({"a": inputs[:, 0], "b": inputs[:, 1], "label": labels})
+    frame.to_csv(tmp_path / "many.csv", index=False)
+    words = ("--members", "2", "--epochs", "1", "--ratio", "1", "--out", "run")
+    assert mixupmp("fit", "--data", "many.csv", *words).code == 0
+    assert len(load(tmp_path / "run").task.classes) == 1000

@@ -20,7 +20,7 @@ from mixupmp.data import load_path
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.networks import MLP
 from mixupmp.train.loggers import logging_to
-from mixupmp.train.plans import FEWEST_EPOCHS, TABLE_STEPS, recipe_for
+from mixupmp.train.plans import FEWEST_EPOCHS, TABLE_STEPS, mixup_mp_for, recipe_for
 from mixupmp.train.run import Engine, fit
 from mixupmp.train.settings import read_toml
 
@@ -105,3 +105,11 @@ def test_settings_that_are_nested_without_end_are_refused(tmp_path: Path) -> Non
     path.write_text("a = " + "[" * 5000)
     with pytest.raises(BadData, match=r"deep\.toml is not TOML"):
         read_toml(path)
+
+
+def test_many_rows_are_shared_by_four_members_in_batches_of_256() -> None:
+    sizes = {rows: recipe_for(rows, images=False, shared=True).batch_size for rows in (500, 15_000, 30_000, 10**6)}
+    assert sizes == {500: 64, 15_000: 128, 30_000: 256, 10**6: 256}
+    members = [mixup_mp_for((20,), None, rows=rows).sampler.members for rows in (29_999, 30_000)]
+    assert members == [16, 4]
+    assert mixup_mp_for((20,), None, members=8, share_weights=True, rows=10**6).sampler.members == 8

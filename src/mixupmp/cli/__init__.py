@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -83,9 +84,18 @@ def about(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 2 for errors that the user can put right, 130 or 143 for a signal."""
+    before, warnings.formatwarning = warnings.formatwarning, _note
     try:
         app(args=None if arguments is None else list(arguments), prog_name="mixupmp")
     except MixupMPError as error:
         print_error(str(error))
         sys.exit(error.code)
+    finally:
+        warnings.formatwarning = before
     sys.exit(0)
+
+
+def _note(message: Warning | str, category: type[Warning], *place: object, **line: object) -> str:
+    """A warning of ours without the place in the code; another's with its category."""
+    ours = category.__module__.startswith("mixupmp.")
+    return f"note: {message}\n" if ours else f"{category.__name__}: {message}\n"

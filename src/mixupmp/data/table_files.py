@@ -54,12 +54,17 @@ def read_table(
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
     (numbers,), classes = encode(str(path), labels)
     places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
+    if not 0 < round(test_fraction * len(places)) <= len(places) - len(classes):
+        counts = f"{len(places)} rows of {len(classes)} classes"
+        raise BadData(f"{path} has {counts}: too few to keep a share of {test_fraction:g} for a test; add rows.")
     train, test = split(places, test_fraction, seed)
     try:
         columns = columns or Columns.of(features.iloc[train.inputs[:, 0].numpy()])
         inputs = columns(features)
     except BadData as error:
         raise BadData(f"{path}: {error}") from error
+    if inputs.shape[1] == 0:
+        raise BadData(f"{path} has no value in any column but {label}: a table needs at least one.")
     train, test = (Rows(inputs[part.inputs[:, 0]], part.labels) for part in (train, test))
     return Dataset(name, train, test, classes, Standardize.of(train.inputs), columns).checked()
 

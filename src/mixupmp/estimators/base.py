@@ -68,8 +68,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
     selection_: Selection | None = field(init=False)
 
     @abstractmethod
-    def _method(self, shape: tuple[int, ...]) -> Method:
-        """The method for rows of this shape, where nothing is chosen."""
+    def _method(self, shape: tuple[int, ...], rows: int) -> Method:
+        """The method for so many rows of this shape, where nothing is chosen."""
 
     @abstractmethod
     def _choose(self, plan: Plan) -> Choice:
@@ -103,7 +103,7 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         plan = make_plan(
             rows,
             task,
-            self._method(layout.shape),
+            self._method(layout.shape, len(rows)),
             self.network,
             self._recipe(),
             fine_tune=self.fine_tune,

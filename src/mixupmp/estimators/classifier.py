@@ -74,7 +74,7 @@ class PosteriorClassifier(BaseClassifier):
 
     method: str | Method = "mixup-mp"
 
-    def _method(self, shape: tuple[int, ...]) -> Method:
+    def _method(self, shape: tuple[int, ...], rows: int) -> Method:
         if isinstance(self.method, Method):
             return self.method
         if not isinstance(self.method, str):

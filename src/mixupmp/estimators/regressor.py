@@ -78,7 +78,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
     r: float | None = None
     search: Search | None = None
 
-    def _method(self, shape: tuple[int, ...]) -> Method:
+    def _method(self, shape: tuple[int, ...], rows: int) -> Method:
         ratio, alpha = self._fixed()
         return mixup_mp(1.0 if ratio is None else ratio, ALPHA if alpha is None else alpha, self.members)
 

@@ -47,6 +47,9 @@ TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, TEXT_STEPS = 150, 300, 200, 1000
 FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 320, 4
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
+# From so many rows on, 4 members share weights and not 16: what limits them is not over-fitting but training, which
+# takes a quarter of the time and gets further (results/tables/README.md).
+MANY_ROWS = 30_000
 WELL_TRAINED = 0.95
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
 MOST_QUANTILE_ROWS = 10_000  # of streamed rows, for the bins of a table's columns
@@ -147,20 +150,22 @@ def mixup_mp_for(
     alpha: float = 0.4,
     members: int | None = None,
     share_weights: bool | None = None,
+    rows: int = 0,
 ) -> Method:
-    """MixupMP for rows of this shape.
+    """MixupMP for so many rows of this shape.
 
     Parameters
     ----------
     members
-        None: 16 that share weights, or 4 that do not.
+        None: 16 that share weights, from 30,000 rows on 4; or 4 that do not.
     share_weights
         None: only for tables, where neither a network nor a number of members is given.
     """
     if share_weights is None:
         share_weights = len(shape) == 1 and not network and members is None
     if share_weights:
-        return shared_mixup_mp(ratio, alpha, SHARED_MEMBERS if members is None else members)
+        fewer = SHARED_MEMBERS if rows < MANY_ROWS else MEMBERS
+        return shared_mixup_mp(ratio, alpha, fewer if members is None else members)
     return mixup_mp(ratio, alpha, MEMBERS if members is None else members)
 
 
@@ -194,8 +199,8 @@ def recipe_for(
     recipe, steps, fewest = TABLE, TABLE_STEPS, FEWEST_EPOCHS
     if images:
         recipe, steps = IMAGES, max(IMAGE_STEPS, round(IMAGE_STEPS * (rows / IMAGE_ROWS) ** (1 / 3)))
-    if shared and not images:  # larger batches for more rows: from 64 up to 1,024 for 100,000
-        recipe, steps = replace(SHARED, batch_size=min(1024, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
+    if shared and not images:  # larger batches for more rows: from 64 up to 256 for 20,000
+        recipe, steps = replace(SHARED, batch_size=min(256, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
     if text:
         recipe, steps, fewest = TEXT, TEXT_STEPS, FEWEST_TEXT_EPOCHS
     if fine_tune:

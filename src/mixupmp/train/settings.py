@@ -201,4 +201,4 @@ def _method(settings: Settings, dataset: Dataset) -> Method:
     members = method.sampler.networks if "method.members" in settings.given else None
     if isinstance(dataset.encoder, Vocabulary):  # token numbers cannot be blended, sentences can be spliced
         return martingale_posterior(predictive.ratio, SentenceSplice(alpha), members or MEMBERS, predictive.kernel)
-    return mixup_mp_for(shape, settings.network, predictive.ratio, alpha, members)
+    return mixup_mp_for(shape, settings.network, predictive.ratio, alpha, members, rows=len(dataset.train))
