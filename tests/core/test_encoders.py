@@ -1,4 +1,4 @@
-"""Sentences and sounds as rows."""
+"""Sounds as rows, and what a run keeps of encoders."""
 
 from __future__ import annotations
 
@@ -7,47 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mixupmp.core.encoders import Spectrogram, Vocabulary, tokens_of
+from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.spec import decode, encode
-
-TEXT = ["What's my balance?", "what is my balance", "pay my bill, please", "Pay the bill"]
+from mixupmp.core.tokenizers import Vocabulary, WordPieces
 
 
 def tone(hertz: float, seconds: float = 1.0, rate: int = 8000) -> torch.Tensor:
     return torch.sin(2 * math.pi * hertz * torch.arange(round(seconds * rate)) / rate)
-
-
-def test_tokens_are_words_and_marks_in_lower_case() -> None:
-    assert tokens_of("What's up, Doc? 3.5%") == ["what's", "up", ",", "doc", "?", "3", ".", "5", "%"]
-
-
-def test_rare_words_are_unknown_and_the_rest_comes_back() -> None:
-    vocabulary = Vocabulary.of(TEXT)
-    assert vocabulary.words == ("balance", "bill", "my", "pay")
-    rows = vocabulary(["Pay my dog", "", "my " * 50])
-    assert rows.shape == (3, vocabulary.length)
-    assert rows[0].tolist()[:4] == [5, 4, 1, 0]
-    assert [vocabulary.text(row) for row in rows] == ["pay my [?]", "", " ".join(["my"] * vocabulary.length)]
-    assert int(rows.max()) < vocabulary.size == 6
-
-
-def test_the_most_frequent_words_and_the_usual_length_are_kept() -> None:
-    sentences = ["a a a b b c"] * 99 + ["d " * 40]
-    assert Vocabulary.of(sentences, most=2).words == ("a", "b")
-    assert Vocabulary.of(sentences).length == 6
-    assert Vocabulary.of(["a b c d"], longest=3) == Vocabulary(("a", "b", "c", "d"), 3)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.text(), min_size=1, max_size=5))
-def test_any_text_becomes_tokens(sentences: list[str]) -> None:
-    rows = Vocabulary(("a", "b"), 7)(sentences)
-    assert rows.dtype == torch.int64
-    assert set(rows.flatten().tolist()) <= {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("hertz", [500.0, 1800.0, 3500.0])
@@ -78,7 +46,11 @@ def test_sounds_are_cut_or_end_in_silence() -> None:
     assert int(silent.max()) == 0
 
 
-@pytest.mark.parametrize("encoder", [Vocabulary(("x", "y"), 3), Spectrogram(8000, 0.25, 128, 32, 60.0)], ids=repr)
+@pytest.mark.parametrize(
+    "encoder",
+    [Vocabulary(("x", "y"), 3), WordPieces(("##y", "x"), 3), Spectrogram(8000, 0.25, 128, 32, 60.0)],
+    ids=repr,
+)
 def test_what_a_run_keeps_is_read_back(encoder: Any) -> None:
     assert decode(encode(encoder), type(encoder)) == encoder
 

@@ -9,12 +9,13 @@ import pytest
 import mixupmp
 from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
 from mixupmp.core.columns import Column, Columns
-from mixupmp.core.encoders import Spectrogram, Vocabulary
+from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.kernels import Compose, HorizontalFlip, PadCrop
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import FAMILIES, NAMED, decode, encode
+from mixupmp.core.tokenizers import Vocabulary, WordPieces
 from mixupmp.decide.calibrators import Isotonic, MemberCalibrators, Temperature, VectorScaling
 
 ARGUMENTS: dict[object, dict[str, Any]] = {
@@ -25,6 +26,7 @@ ARGUMENTS: dict[object, dict[str, Any]] = {
     Compose: {"kernels": (PadCrop(2), HorizontalFlip())},
     Spectrogram: {"rate": 8000},
     Vocabulary: {"words": ("a", "b"), "length": 4},
+    WordPieces: {"words": ("##b", "a"), "length": 4},
     Columns: {"columns": (Column("age", "number", fill=3.5), Column("color", "category", categories=("blue", "red")))},
     Temperature: {"temperature": 1.5},
     VectorScaling: {"scales": (1.0, 0.5), "shifts": (0.0, 0.1)},

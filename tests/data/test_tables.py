@@ -104,10 +104,10 @@ def test_other_rows_are_encoded_as_those_of_a_fit(tmp_path):
     columns = load_path(written(tmp_path / "pets.csv", MIXED.drop(columns="species"))).encoder
     other = MIXED[["label", "color", "wild", "count", "length"]].assign(color="green")
     with pytest.warns(ColumnWarning, match="'color' has the new category 'green'"):
-        found = load_path(written(tmp_path / "other.csv", other), label="label", columns=columns)
+        found = load_path(written(tmp_path / "other.csv", other), label="label", encoder=columns)
     assert found.encoder is columns
     with pytest.raises(BadData, match=r"other\.csv: the column 'wild' is not there"):
-        load_path(written(tmp_path / "other.csv", other.drop(columns="wild")), label="label", columns=columns)
+        load_path(written(tmp_path / "other.csv", other.drop(columns="wild")), label="label", encoder=columns)
     with pytest.raises(BadData, match="4 values in this order"):
         columns([[1.0, 2.0]])
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument, UnknownName
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data import load, load_path
 
 LINES = [

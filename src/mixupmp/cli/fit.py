@@ -34,6 +34,7 @@ def command(
     data_root: given.DataRoot = None,
     download: given.Download = None,
     text: given.Text = None,
+    tokens: given.Tokens = None,
     label: given.Label = None,
     rows: given.RowCount = None,
     network: given.NetworkName = None,

@@ -12,6 +12,7 @@ import typer
 from mixupmp.cli import options
 from mixupmp.cli.options import HOW, WHAT, WHERE, option
 from mixupmp.core.base_measures import BASE_MEASURES
+from mixupmp.core.tokenizers import TOKENIZERS
 from mixupmp.data import DATASETS
 from mixupmp.networks import NETWORKS
 
@@ -44,6 +45,11 @@ Download = Annotated[
     Place("data.download"),
 ]
 Text = Annotated[str | None, option(WHAT, "The column that holds the sentences.", metavar="COLUMN"), Place("data.text")]
+Tokens = Annotated[
+    str | None,
+    option(WHAT, f"What sentences are split into: {' or '.join(TOKENIZERS)}.", "words"),
+    Place("data.tokens"),
+]
 Label = Annotated[
     str | None,
     option(WHAT, "The column that holds the labels.", "the last", "--label", metavar="COLUMN"),

@@ -13,17 +13,19 @@ from torch import Tensor
 
 from mixupmp.cli.output import remark
 from mixupmp.core.columns import Columns
-from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data.arrays import as_inputs, load_arrays
 from mixupmp.data.files import reading
 from mixupmp.data.images import ENDINGS, WrongSize, read_image
 from mixupmp.data.sound_files import ENDING as WAV
 from mixupmp.data.sound_files import encoded_wave
 from mixupmp.data.table_files import is_numeric_text, read_frame
+from mixupmp.data.text_files import ENDINGS as TEXT_ENDINGS
+from mixupmp.data.text_files import read_column
 
-TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .wav, an image, or a folder of images or .wav files"
+TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .jsonl, .wav, an image, or a folder of images or .wav files"
 
 
 def files_in(path: Path) -> tuple[Path, ...]:
@@ -32,7 +34,9 @@ def files_in(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(known)) if path.is_dir() else ()
 
 
-def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None = None) -> Tensor:
+def read_inputs(
+    path: Path, task: Task, resize: bool = False, label: str | None = None, text: str | None = None
+) -> Tensor:
     """The rows in a file, or in the files of a folder, in the shape that the task takes.
 
     Parameters
@@ -40,6 +44,8 @@ def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None 
     label
         The column of labels in the table that the run was fitted to, None for the last: a table with one column too
         many is taken without it.
+    text
+        The column of sentences in the file that the run was fitted to.
     """
     if path.is_dir():
         files = files_in(path)
@@ -57,8 +63,10 @@ def read_inputs(path: Path, task: Task, resize: bool = False, label: str | None 
         return _image(path, task, resize)
     if kind == ".csv" and isinstance(task.encoder, Columns) and not (task.encoder.plain and _bare_numbers(path)):
         return _encoded(path, task.encoder)
-    if kind == ".csv" and isinstance(task.encoder, Vocabulary):
-        raise BadData(f"{path} is a table; the run takes sentences: put one on each line of a .txt file.")
+    if isinstance(task.encoder, Vocabulary) and path.name.lower().endswith(TEXT_ENDINGS):
+        if text is None:
+            raise BadData(f"{path} is a table; the run takes sentences: put one on each line of a .txt file.")
+        return task.encoder(read_column(path, text))
     if kind not in (".npy", ".npz", ".csv"):
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)

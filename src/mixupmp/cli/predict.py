@@ -79,7 +79,7 @@ def check_out(out: Path, endings: tuple[str, ...] = ENDINGS) -> None:
 def given_inputs(run: Path, given: Path, task: Task, resize: bool) -> Tensor:
     """The rows in a file or folder, without the column of labels of the table that the run was fitted to."""
     data = RunFolder(run).config()["spec"].get("data") or {}
-    return read_inputs(given, task, resize, data.get("label"))
+    return read_inputs(given, task, resize, data.get("label"), data.get("text"))
 
 
 def names_in(given: Path) -> tuple[str, ...]:

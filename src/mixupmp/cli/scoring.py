@@ -24,7 +24,7 @@ from mixupmp.decide.features import fit_reference
 from mixupmp.metrics import MetricRow, Result, Scores, single
 from mixupmp.store.folder import DETECTOR, RunFolder
 from mixupmp.store.manifest import Sealed, update
-from mixupmp.train.settings import DataSettings, absolute
+from mixupmp.train.settings import DataSettings, absolute, is_path
 
 BLOCK = 1024
 
@@ -36,7 +36,8 @@ def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
         raise InvalidArgument("--data", None, f"given: {run} does not say by name what data it was fitted to")
     known = decode(spec.get("data") or {}, DataSettings, "data")
     if name is not None and known.name not in (name, absolute(name)):
-        known = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction)
+        columns = {"text": known.text, "label": known.label} if known.text is not None and is_path(name) else {}
+        known = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction, **columns)
     return replace(known, root=root or known.root, download=False)  # reading a run fetches nothing
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 import torch
@@ -14,81 +11,9 @@ from torch import Tensor
 
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import InvalidArgument, check, number, whole
-from mixupmp.core.kernels.text import PADDING
+from mixupmp.core.tokenizers import Vocabulary, WordPieces
 
-UNKNOWN = 1  # the token number of a word that is not in the vocabulary
-FIRST = 2  # that of its first word
 SAMPLES_LIMIT = 2**26  # of a sound, in memory as floats: 256 MB
-_WORD = re.compile(r"\w+(?:'\w+)*|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Sentences as rows of token numbers, a word or punctuation mark each, in lower case.
-
-    Parameters
-    ----------
-    words
-        Those with a number of their own; any other is the unknown word.
-    length
-        Tokens of a row: longer sentences are cut, shorter ones are padded with zeros.
-    """
-
-    words: tuple[str, ...]
-    length: int
-
-    def __post_init__(self) -> None:
-        check(len(self.words) > 0, "words", self.words, "at least one word")
-        check(whole(self.length), "length", self.length, "a whole number of tokens, at least 1")
-
-    @classmethod
-    def of(cls, sentences: Iterable[str], most: int = 20_000, least: int = 2, longest: int = 64) -> Vocabulary:
-        """The words of the training text.
-
-        Parameters
-        ----------
-        most
-            So many of the most frequent words.
-        least
-            How often a word must occur; rarer ones teach the network what an unknown word is like.
-        longest
-            Tokens of a row at most; it has as many as 99% of the sentences need.
-        """
-        tokens = [tokens_of(sentence) for sentence in sentences]
-        counts = Counter(word for sentence in tokens for word in sentence)
-        often = sorted(word for word, count in counts.items() if count >= least) or sorted(counts)
-        words = sorted(sorted(often, key=lambda word: -counts[word])[:most])
-        lengths = sorted(map(len, tokens)) or [1]
-        return cls(tuple(words), max(1, min(longest, lengths[int(0.99 * (len(lengths) - 1))])))
-
-    @property
-    def size(self) -> int:
-        """How many token numbers there are."""
-        return FIRST + len(self.words)
-
-    @cached_property
-    def numbers(self) -> dict[str, int]:
-        """The number of each word."""
-        return {word: number for number, word in enumerate(self.words, FIRST)}
-
-    def __call__(self, sentences: Sequence[str]) -> Tensor:
-        """(rows, length) int64."""
-        wrong = next((sentence for sentence in sentences if not isinstance(sentence, str)), None)
-        check(wrong is None and not isinstance(sentences, str), "sentences", wrong or sentences, "a list of sentences")
-        rows = torch.full((len(sentences), self.length), PADDING, dtype=torch.int64)
-        for row, sentence in zip(rows, sentences, strict=True):
-            tokens = [self.numbers.get(word, UNKNOWN) for word in tokens_of(sentence)[: self.length]]
-            row[: len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
-        return rows
-
-    def text(self, row: Tensor) -> str:
-        """The sentence of a row, as the network sees it."""
-        return " ".join("[?]" if t == UNKNOWN else self.words[t - FIRST] for t in row.long().tolist() if t != PADDING)
-
-
-def tokens_of(sentence: str) -> list[str]:
-    """The words and punctuation marks of a sentence."""
-    return _WORD.findall(sentence.lower())
 
 
 @dataclass(frozen=True)
@@ -156,4 +81,4 @@ class Spectrogram:
         return ((decibels / self.floor + 1).clamp(min=0) * 255).round().to(torch.uint8).unsqueeze(1)
 
 
-Encoder = Vocabulary | Spectrogram | Columns
+Encoder = Vocabulary | WordPieces | Spectrogram | Columns

@@ -23,8 +23,8 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
-from mixupmp.core.columns import Column, Columns
-from mixupmp.core.encoders import Encoder, Spectrogram, Vocabulary
+from mixupmp.core.columns import Column
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import UnknownName
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
@@ -56,7 +56,7 @@ FAMILIES: dict[object, tuple[object, ...]] = {
     Likelihood: (Categorical, Gaussian),
     Categorical | Gaussian: (Categorical, Gaussian),
     Standardize | Fields: (Standardize, Fields),
-    Encoder: (Vocabulary, Spectrogram, Columns),
+    Encoder: get_args(Encoder),
 }
 REGISTRY: dict[str, Any] = {
     member.__name__: member  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from mixupmp.core.columns import Columns
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, DataNotFound, check
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
@@ -46,7 +47,8 @@ def load_path(
     size: int | tuple[int, int] | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
-    columns: Columns | None = None,
+    tokens: str = "words",
+    encoder: Encoder | None = None,
 ) -> Dataset:
     """A dataset from a file or folder of your own.
 
@@ -67,8 +69,11 @@ def load_path(
         The stratified share of rows that become the test set, where the data has none of its own.
     seed
         Chooses that share.
-    columns
-        How a table's categories and missing values are encoded: as in a fit; None: as in its training rows.
+    tokens
+        What sentences are cut into: "words", or "pieces" of words.
+    encoder
+        How sentences, sounds, or a table's categories and missing values become numbers: the encoder of a fit; None:
+        one for these training rows.
 
     Returns
     -------
@@ -82,20 +87,24 @@ def load_path(
         known = path.name.lower().endswith(text_files.ENDINGS) and path.is_file()
         must = f"left out, for it names the column of sentences of {', '.join(text_files.ENDINGS)}"
         check(known, "text", text, must, f"{path} is no such file.")
-        return text_files.read_text(path, text, label, test_fraction, seed)
+        return text_files.read_text(path, text, label, test_fraction, seed, tokens, encoder)
+    check(tokens == "words", "tokens", tokens, "left out, for it cuts sentences, of which `text` names the column")
     is_table = path.name.lower().endswith(table_files.ENDINGS) and path.is_file()
     check(label is None or is_table, "label", label, "left out, for it names a table's column", f"{path} is no table.")
     check(size is None or path.is_dir(), "size", size, "left out, for it resizes images", f"{path} is no folder.")
     if is_table:
+        columns = encoder if isinstance(encoder, Columns) else None
         return table_files.read_table(path, label, test_fraction, seed, columns)
     if path.is_dir():
-        return _load_folder(path, size, test_fraction, seed)
+        return _load_folder(path, size, test_fraction, seed, encoder)
     if path.suffix.lower() == ".npz":
         return arrays.read_npz(path, test_fraction, seed)
     raise BadData(f"{path} is of an unknown kind: it must be a folder, .npz, {', '.join(table_files.ENDINGS)}.")
 
 
-def _load_folder(folder: Path, size: int | tuple[int, int] | None, test_fraction: float, seed: int) -> Dataset:
+def _load_folder(
+    folder: Path, size: int | tuple[int, int] | None, test_fraction: float, seed: int, encoder: Encoder | None
+) -> Dataset:
     """The file names in a folder tell its kind."""
     if all(file_in(folder, name) for name in idx.FILES):
         return idx.read_folder(folder, folder.name)
@@ -105,5 +114,5 @@ def _load_folder(folder: Path, size: int | tuple[int, int] | None, test_fraction
         return cifar.read_cifar100(folder)
     if next(folder.rglob(f"*{sound_files.ENDING}"), None) is not None:
         check(size is None, "size", size, "left out, for it resizes images", f"{folder} holds sounds.")
-        return sound_files.read_wav_folder(folder, test_fraction, seed)
+        return sound_files.read_wav_folder(folder, test_fraction, seed, encoder)
     return read_image_folder(folder, size, test_fraction, seed)

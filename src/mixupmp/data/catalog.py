@@ -10,14 +10,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.encoders import Encoder
+from mixupmp.core.errors import UnknownName, check
 from mixupmp.core.rows import Dataset
 from mixupmp.data import cifar, idx, sound_files, text_files
 from mixupmp.data.clusters import clusters
 from mixupmp.data.digits import digits
 from mixupmp.data.files import Published
 
-Reader = Callable[[str | os.PathLike[str] | None, bool, int], Dataset]
+Reader = Callable[..., Dataset]
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,20 @@ class DatasetEntry:
     Parameters
     ----------
     read
-        ``(root, download, seed) -> Dataset``.
+        ``(root, download, seed) -> Dataset``, and what `takes` names.
     published
         Its files and who publishes them; None for one that needs no files.
     aliases
         Other spellings of the name.
+    takes
+        Further arguments of `load` that its reader takes: "tokens", "encoder".
     """
 
     name: str
     read: Reader
     published: Published | None = None
     aliases: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
 
 _LISTED = (
@@ -48,16 +52,22 @@ _LISTED = (
     DatasetEntry("cifar10", cifar.cifar10, cifar.CIFAR10, ("cifar-10",)),
     DatasetEntry("cifar100", cifar.cifar100, cifar.CIFAR100, ("cifar-100",)),
     DatasetEntry("notmnist", idx.notmnist, idx.NOTMNIST),
-    DatasetEntry("clinc150", text_files.clinc150, text_files.CLINC150),
-    DatasetEntry("fsdd", sound_files.fsdd, sound_files.FSDD),
-    DatasetEntry("fsdd-speakers", sound_files.fsdd_speakers, sound_files.FSDD),
+    DatasetEntry("clinc150", text_files.clinc150, text_files.CLINC150, takes=("tokens", "encoder")),
+    DatasetEntry("fsdd", sound_files.fsdd, sound_files.FSDD, takes=("encoder",)),
+    DatasetEntry("fsdd-speakers", sound_files.fsdd_speakers, sound_files.FSDD, takes=("encoder",)),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _LISTED}
 """Every dataset by its name; those that need no files come first."""
 
 
 def load(
-    name: str = "digits", root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0
+    name: str = "digits",
+    root: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    seed: int = 0,
+    *,
+    tokens: str = "words",
+    encoder: Encoder | None = None,
 ) -> Dataset:
     """A dataset of the catalog.
 
@@ -71,6 +81,10 @@ def load(
         Fetch files that are not there from their publisher, with checksums.
     seed
         Draws the rows, or the split, of a dataset that does not come with its publisher's split.
+    tokens
+        What sentences are split into: "words", or "pieces" of words.
+    encoder
+        How sentences or sounds become numbers: the encoder of a fit; None: one for the dataset's own training rows.
 
     Returns
     -------
@@ -80,5 +94,8 @@ def load(
     known = name.lower()
     for entry in DATASETS.values():
         if known in (entry.name, *entry.aliases):
-            return entry.read(root, download, seed)
+            must = f"left out for {entry.name}, which holds no sentences"
+            check(tokens == "words" or "tokens" in entry.takes, "tokens", tokens, must)
+            given = {"tokens": tokens, "encoder": encoder}
+            return entry.read(root, download, seed, **{name: given[name] for name in entry.takes})
     raise UnknownName("dataset", name, DATASETS)

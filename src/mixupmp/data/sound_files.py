@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixupmp.core.encoders import Spectrogram
+from mixupmp.core.encoders import Encoder, Spectrogram
 from mixupmp.core.errors import BadData
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Dataset, Rows, Standardize
@@ -66,15 +66,15 @@ def encoded_wave(source: Path | bytes, task: Task, name: str = "") -> Tensor:
     return task.encoder([sound])
 
 
-def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0, encoder: Encoder | None = None) -> Dataset:
     """WAV files of one rate in folders named after their classes, under train/ and test/, or else split here.
 
-    Rows are spectrograms of as many seconds as 95% of the files have.
+    Rows are spectrograms of as many seconds as 95% of the files have, or those of the encoder of a fit.
     """
     train, test = folder / "train", next((folder / n for n in ("test", "val", "valid") if (folder / n).is_dir()), None)
     parts = [train, test] if train.is_dir() and test is not None else [folder]
     listed = [files_by_class(part, frozenset((ENDING,)), "WAV files") for part in parts]
-    spectrogram, inputs = _spectrograms([file for files, _ in listed for file in files])
+    spectrogram, inputs = _spectrograms([file for files, _ in listed for file in files], encoder)
     numbers, classes = encode(str(folder), *(np.array(labels) for _, labels in listed))
     rows = [Rows(x, y) for x, y in zip(inputs.split([len(y) for y in numbers]), numbers, strict=True)]
     if len(rows) == 1:
@@ -82,18 +82,22 @@ def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0) -> 
     return _dataset(folder.name, rows[0], rows[1], classes, spectrogram)
 
 
-def fsdd(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def fsdd(
+    root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None
+) -> Dataset:
     """Spoken digits of 6 speakers, 8 kHz: 2,700 and 300 recordings, as published (Jackson et al., 2018)."""
     folder = locate(FSDD, root)
-    return _fsdd("fsdd", folder, [int(_told(path)[2]) < TEST_INDEX for path in _recordings(folder)])
+    return _fsdd("fsdd", folder, [int(_told(path)[2]) < TEST_INDEX for path in _recordings(folder)], encoder)
 
 
-def fsdd_speakers(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def fsdd_speakers(
+    root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None
+) -> Dataset:
     """Spoken digits of four speakers to train on, and of two others to test on, who are chosen by the seed: a shift."""
     folder = locate(FSDD, root)
     speakers = sorted({_told(path)[1] for path in _recordings(folder)})
     others = {speakers[2 * seed % len(speakers)], speakers[(2 * seed + 1) % len(speakers)]}
-    return _fsdd("fsdd-speakers", folder, [_told(path)[1] in others for path in _recordings(folder)])
+    return _fsdd("fsdd-speakers", folder, [_told(path)[1] in others for path in _recordings(folder)], encoder)
 
 
 def _recordings(folder: Path) -> list[Path]:
@@ -105,16 +109,16 @@ def _told(path: Path) -> list[str]:
     return path.stem.split("_")
 
 
-def _fsdd(name: str, folder: Path, tested: list[bool]) -> Dataset:
+def _fsdd(name: str, folder: Path, tested: list[bool], encoder: Encoder | None) -> Dataset:
     files = _recordings(folder)
-    spectrogram, inputs = _spectrograms(files)
+    spectrogram, inputs = _spectrograms(files, encoder)
     labels = torch.tensor([int(_told(path)[0]) for path in files])
     chosen = torch.tensor(tested)
     train, test = (Rows(inputs[part], labels[part]) for part in (~chosen, chosen))
     return _dataset(name, train, test, tuple(map(str, range(10))), spectrogram)
 
 
-def _spectrograms(files: list[Path]) -> tuple[Spectrogram, Tensor]:
+def _spectrograms(files: list[Path], encoder: Encoder | None) -> tuple[Spectrogram, Tensor]:
     waves: list[tuple[Tensor, int]] = []
     for path in files:
         sound, rate = read_wave(path)
@@ -122,6 +126,10 @@ def _spectrograms(files: list[Path]) -> tuple[Spectrogram, Tensor]:
             raise BadData(f"{files[0]} has {waves[0][1]} samples a second, {path} {rate}: resample them to one rate.")
         waves.append((sound, rate))
     rate = waves[0][1]
+    if isinstance(encoder, Spectrogram):
+        if rate != encoder.rate:
+            raise BadData(f"{files[0]} has {rate} samples a second, the run takes {encoder.rate}: resample them.")
+        return encoder, encoder([sound for sound, _ in waves])
     lengths = sorted(len(sound) for sound, _ in waves)
     window = 2 ** max(7, round(np.log2(rate / 32)))  # about 32 ms
     samples = max(lengths[int(0.95 * (len(lengths) - 1))], 2 * window)

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mixupmp.core.encoders import Vocabulary
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.split import split
+from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
 from mixupmp.data.arrays import encode
 from mixupmp.data.files import Published, locate, read_gzip, reading
 
@@ -29,11 +29,18 @@ CLINC150 = Published(
     files=("data_full.json",),
     remotes=(),
 )
-Sentences = Sequence[tuple[str, str]]
 
 
-def read_text(path: Path, text: str, label: str | None = None, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """A column of sentences and one of labels; the vocabulary is that of the training rows.
+def read_text(
+    path: Path,
+    text: str,
+    label: str | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    tokens: str = "words",
+    encoder: Encoder | None = None,
+) -> Dataset:
+    """A column of sentences and one of labels.
 
     Parameters
     ----------
@@ -41,25 +48,33 @@ def read_text(path: Path, text: str, label: str | None = None, test_fraction: fl
         The column, or key, of the sentences.
     label
         That of the labels; None: the last column other than `text`.
+    tokens, encoder
+        What sentences are cut into, as in the training rows; or the vocabulary of another fit.
     """
     records = _records(path)
-    names = [str(name) for name in records[0]]
-    others = [name for name in names if name != text]
+    others = [str(name) for name in records[0] if name != text]
     label = others[-1] if label is None and others else label
-    for name in (text, label):
-        if name not in names:
-            raise UnknownName(f"column of {path.name}", str(name), names)
-    sentences, labels = (
-        [_cell(record, name, row, path) for row, record in enumerate(records)] for name in (text, label)
-    )
+    sentences, labels = (_column(records, name, path) for name in (text, label))
     (numbers,), classes = encode(str(path), np.array(labels))
     rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
     train, test = split(rows, test_fraction, seed)
-    vocabulary = Vocabulary.of(sentences[row] for row in train.inputs[:, 0].tolist())
-    tokens = vocabulary(sentences)
-    train, test = (Rows(tokens[part.inputs[:, 0]], part.labels) for part in (train, test))
+    vocabulary = _vocabulary([sentences[row] for row in train.inputs[:, 0].tolist()], tokens, encoder)
+    inputs = vocabulary(sentences)
+    train, test = (Rows(inputs[part.inputs[:, 0]], part.labels) for part in (train, test))
     name = path.name.removesuffix(".gz").rpartition(".")[0]
-    return Dataset(name, train, test, classes, Fields.of(tokens), vocabulary).checked()
+    return Dataset(name, train, test, classes, Fields.of(inputs), vocabulary).checked()
+
+
+def read_column(path: Path, name: str) -> list[str]:
+    """One column of a file of text."""
+    return _column(_records(path), name, path)
+
+
+def _column(records: list[dict[str, object]], name: str | None, path: Path) -> list[str]:
+    names = [str(known) for known in records[0]]
+    if name not in names:
+        raise UnknownName(f"column of {path.name}", str(name), names)
+    return [_cell(record, name, row, path) for row, record in enumerate(records)]
 
 
 def _records(path: Path) -> list[dict[str, object]]:
@@ -104,19 +119,26 @@ def clinc150_parts(root: str | os.PathLike[str] | None = None) -> dict[str, list
 _PARTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
 
 
-def clinc150(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def clinc150(
+    root: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    seed: int = 0,
+    tokens: str = "words",
+    encoder: Encoder | None = None,
+) -> Dataset:
     """CLINC150: requests to an assistant, 150 intents; 15,000 and 4,500 of them, as published (Larson et al., 2019).
 
     `Dataset.outside` has the 1,000 out-of-scope requests of the test set; `clinc150_parts` has all parts.
     """
     parts = clinc150_parts(root)
-    vocabulary = Vocabulary.of(sentence for sentence, _ in parts["train"])
+    vocabulary = _vocabulary([sentence for sentence, _ in parts["train"]], tokens, encoder)
     intents = [np.array([intent for _, intent in parts[name]]) for name in ("train", "test")]
     (train, test), classes = encode("clinc150", *intents)
-    tokens, tested, outside = (_tokens(vocabulary, parts[name]) for name in ("train", "test", "oos_test"))
-    rows = Rows(tokens, train), Rows(tested, test)
-    return Dataset("clinc150", *rows, classes, Fields.of(tokens), vocabulary, outside).checked()
+    names = ("train", "test", "oos_test")
+    trained, tested, outside = (vocabulary([sentence for sentence, _ in parts[name]]) for name in names)
+    rows = Rows(trained, train), Rows(tested, test)
+    return Dataset("clinc150", *rows, classes, Fields.of(trained), vocabulary, outside).checked()
 
 
-def _tokens(vocabulary: Vocabulary, sentences: Sentences) -> Tensor:
-    return vocabulary([sentence for sentence, _ in sentences])
+def _vocabulary(sentences: Sequence[str], tokens: str, encoder: Encoder | None) -> Vocabulary:
+    return encoder if isinstance(encoder, Vocabulary) else vocabulary_of(sentences, tokens)

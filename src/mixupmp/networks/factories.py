@@ -13,12 +13,13 @@ from torch import nn
 
 from mixupmp.core import spec
 from mixupmp.core.columns import Columns
-from mixupmp.core.encoders import Encoder, Vocabulary
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.core.posterior import logits_of
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.networks.catalog import Network, named, own_classes
 
 TABLE_HIDDEN = (128, 128)  # chosen with the default recipes, on validation rows: see `train.plans`

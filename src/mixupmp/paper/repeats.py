@@ -20,8 +20,8 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import evaluate
+from mixupmp.paper.members import Wanted
 from mixupmp.paper.study import Study
-from mixupmp.train.run import fit
 
 Record = dict[str, Any]
 
@@ -73,8 +73,12 @@ class Repeats:
 
 
 def fitted(study: Study, plan: Plan) -> Posterior:
-    """The posterior of this plan; with one worker in this process."""
-    return fit(plan, engine="inline" if study.workers == 1 else "auto")
+    """The posterior of this plan, of the networks that are in the cache and of those that are trained into it now."""
+    wanted = Wanted(plan)
+    study.quietly().train([wanted])
+    posterior = study.cache.posterior(wanted)
+    assert posterior is not None, f"every network of {plan.method.name} diverged"
+    return posterior
 
 
 def calibrated_scores(posterior: Posterior, test: Rows, held: Rows) -> tuple[Record, Temperature]:

@@ -20,7 +20,6 @@ from math import ceil, log2
 import torch
 from torch import nn
 
-from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.foreign import Json
 from mixupmp.core.heads import Heads, frozen_before
@@ -34,6 +33,7 @@ from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.split import split
 from mixupmp.core.streams import DatasetRows, IterableRows, has_labels
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for, for_encoder
 from mixupmp.networks.tabular import quantile_edges
 

@@ -29,8 +29,7 @@ from pathlib import Path
 
 from mixupmp import data
 from mixupmp.core.base_measures import SentenceSplice
-from mixupmp.core.columns import Columns
-from mixupmp.core.encoders import Encoder, Vocabulary
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, arguments_of, martingale_posterior, mixup_mp
@@ -38,6 +37,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Dataset
 from mixupmp.core.spec import decode, encode, register
 from mixupmp.core.split import split
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.store.load import load
 from mixupmp.train.plans import MEMBERS, mixup_mp_for, plan_for
@@ -56,6 +56,7 @@ class DataSettings:
     seed: int = 0  # of the choice of rows and splits; not the fit's, so that fits of several seeds share a test set
     label: str | None = None  # a table's label column
     text: str | None = None  # the column of sentences in a CSV, TSV or JSON Lines file
+    tokens: str = field(default="words", metadata={"later": True})  # what sentences are cut into: words or pieces
     size: int | None = None  # images of a folder are resized to this side
     test_fraction: float = 0.2  # where the data has no test set of its own
 
@@ -145,7 +146,7 @@ def is_path(name: str) -> bool:
 
 
 def load_data(settings: DataSettings, encoder: Encoder | None = None) -> Dataset:
-    """The whole dataset, by name or by path; the columns of a table encoded as those of a fit, if it is given."""
+    """The whole dataset, by name or by path; sentences, sounds and columns of a table encoded as those of a fit."""
     if is_path(settings.name):
         return data.load_path(
             settings.name,
@@ -154,11 +155,13 @@ def load_data(settings: DataSettings, encoder: Encoder | None = None) -> Dataset
             size=settings.size,
             test_fraction=settings.test_fraction,
             seed=settings.seed,
-            columns=encoder if isinstance(encoder, Columns) else None,
+            tokens=settings.tokens,
+            encoder=encoder,
         )
     for name, value in (("label", settings.label), ("text", settings.text), ("size", settings.size)):
         check(value is None, f"data.{name}", value, f"left out for {settings.name}, which has its own")
-    return data.load(settings.name, settings.root, settings.download, settings.seed)
+    where = (settings.name, settings.root, settings.download, settings.seed)
+    return data.load(*where, tokens=settings.tokens, encoder=encoder)
 
 
 def fewer_rows(dataset: Dataset, rows: int | None, seed: int) -> Dataset:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from mixupmp import Categorical, Standardize, Task
 from mixupmp.core.columns import Column, Columns, ColumnWarning, collected_warnings
-from mixupmp.core.encoders import Spectrogram, Vocabulary
+from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.fields import Fields
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.web.serve.inputs import form_file, from_image, from_json, from_npy, from_wave, takes
 from mixupmp.web.serve.schemas import Limits
 

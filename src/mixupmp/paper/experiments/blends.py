@@ -1,7 +1,8 @@
 """Blends of images: does a warped share, or a pasted box, mend what r = 1 loses to the deep ensemble under shift?
 
 Not of the paper. Test rows are scored as they are and under corruptions, raw and with the temperature of clean
-held-out rows; foreign inputs are found by entropy and by mutual information.
+held-out rows; foreign inputs are found by entropy and by mutual information. Rows, networks and recipes are those of
+`comparison`, whose members of the deep ensemble, MixupMP and the Mixup ensemble serve here too.
 """
 
 from __future__ import annotations
@@ -15,72 +16,76 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.base_measures import CutMix, Mixture, Mixup, WarpedMixup
-from mixupmp.core.methods import Method, deep_ensemble, martingale_posterior, mc_dropout
+from mixupmp.core.methods import Method, martingale_posterior
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
-from mixupmp.core.split import split
 from mixupmp.data import corrupted, load
 from mixupmp.data.corruptions import CORRUPTIONS, unchanged_for_gray
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import detection, evaluate, mutual_information, predictive_entropy
+from mixupmp.paper.lines import ensemble_at
 from mixupmp.paper.repeats import Record, Repeats, calibrated_scores, fitted
-from mixupmp.paper.settings import subset_indices
+from mixupmp.paper.settings import Setting, setting_named, subset_indices
 from mixupmp.paper.study import Study
-from mixupmp.train.plans import plan_for
-from mixupmp.train.settings import fewer_rows
 
 TITLE = "blends of images: warped Mixup and CutMix, clean, shifted and foreign rows (not in the paper)"
-DATASETS = {"smoke": ("digits",), "cpu": ("fashion-mnist",), "paper": ("fashion-mnist", "cifar10")}
-REPEATS = {"smoke": 1, "cpu": 3, "paper": 3}
-ROWS = {"smoke": 200, "cpu": 5_000, "paper": 5_000}
-EPOCHS = {"smoke": 2, "cpu": 20, "paper": 100}
+DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("fmnist", "cifar10")}
+SIZES = {("cpu", "fmnist"): (3, 4), ("cpu", "cifar10"): (1, 2)}  # repeats and members, where not the setting's
 TEST_ROWS = {"smoke": 40, "cpu": 500, "paper": 10_000}  # of each corruption, and of each foreign dataset
 SEVERITIES = (1, 3, 5)
-NETWORKS = {"digits": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet18"}
-FOREIGN = {"fashion-mnist": ("mnist", "notmnist")}
-MEMBERS = 2
+FOREIGN = {"fmnist": ("mnist", "notmnist")}
 ALPHA = 2.0
-LINES: dict[str, Method] = {
-    "DE": deep_ensemble(MEMBERS),
-    "MP, Mixup": martingale_posterior(1.0, Mixup(ALPHA), MEMBERS),
-    "MP, warped Mixup": martingale_posterior(1.0, WarpedMixup(ALPHA), MEMBERS),
-    "MP, CutMix": martingale_posterior(1.0, CutMix(1.0), MEMBERS),
-    "MP, half Mixup, half CutMix": martingale_posterior(1.0, Mixture((Mixup(ALPHA), CutMix(1.0))), MEMBERS),
-    "Mixup ensemble": martingale_posterior(inf, Mixup(ALPHA), MEMBERS),
-    "MC dropout": mc_dropout(20),
+BASES = {
+    "MP, warped Mixup": WarpedMixup(ALPHA),
+    "MP, CutMix": CutMix(1.0),
+    "MP, half Mixup, half CutMix": Mixture((Mixup(ALPHA), CutMix(1.0))),
 }
 COLUMNS = ("acc", "nll", "ece", "nll_calibrated", "ece_calibrated")
 SHIFTED = tuple(f"shifted_{column}" for column in COLUMNS)
 UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {"entropy": predictive_entropy, "mi": mutual_information}
 
 
+def setting_of(study: Study, dataset: str) -> Setting:
+    """The setting of `comparison`, of as many repeats and members as are affordable."""
+    setting = setting_named(dataset, study.scale)
+    repeats, members = SIZES.get((study.scale, dataset), (setting.repeats, setting.members))
+    return study.setting(replace(setting, repeats=repeats, members=members))
+
+
+def lines(setting: Setting) -> dict[str, Method]:
+    """The deep ensemble, MixupMP with r = 1 by base measure, and the Mixup ensemble."""
+    others = {name: martingale_posterior(1.0, base, setting.members, setting.kernel) for name, base in BASES.items()}
+    known = {name: ensemble_at(setting, r, ALPHA) for name, r in (("DE", 0), ("MP, Mixup", 1.0))}
+    return {**known, **others, "Mixup ensemble": ensemble_at(setting, inf, ALPHA)}
+
+
 def run(study: Study, name: str) -> None:
     """Fit and score every line in every repeat, and write the table."""
-    scale = study.scale
-    whole = load(name)
-    some = replace(whole, test=whole.test.take(subset_indices(whole.test, TEST_ROWS[scale])))
-    foreign = foreign_inputs(name, TEST_ROWS[scale])
+    setting = setting_of(study, name)
+    count = TEST_ROWS[study.scale]
+    some = replace(setting.full, test=setting.full.test.take(subset_indices(setting.full.test, count)))
+    foreign = {} if study.scale == "smoke" else foreign_inputs(name, count)
 
     @cache
     def shifted() -> Rows:
-        return all_corrupted(some, CORRUPTIONS[:2] if scale == "smoke" else CORRUPTIONS)
+        return all_corrupted(some, CORRUPTIONS[:2] if study.scale == "smoke" else CORRUPTIONS)
 
     def score(method: Method, seed: int) -> Record:
-        train, held = split(fewer_rows(whole, round(ROWS[scale] * 1.2), seed).train, 1 / 6, seed)
-        recipe = {"epochs": EPOCHS[scale], "learning_rate": 0.05, "batch_size": 64}
-        posterior = fitted(study, plan_for(whole.with_train(train), method, NETWORKS[name], recipe, seed=seed))
-        record, temperature = calibrated_scores(posterior, whole.test, held)
+        posterior = fitted(study, setting.plan(method, seed))
+        held = setting.calibration(seed)
+        assert held is not None, "a setting of fewer rows has others to calibrate on"
+        record, temperature = calibrated_scores(posterior, setting.test, held)
         record |= shifted_scores(posterior, shifted(), temperature)
         return record | detected(posterior, some.test.inputs, foreign)
 
     caption = (
-        f"{ROWS[scale]:,} rows, {NETWORKS[name]}, {EPOCHS[scale]} one-cycle epochs at rate .05 in batches of 64, "
-        f"{MEMBERS} members, r = 1. Shifted: {TEST_ROWS[scale]} test rows under every corruption at severities "
-        f"{SEVERITIES}, as one test set. One temperature from {ROWS[scale] // 5:,} clean rows that were held out."
+        f"{setting.describe()}. r = 1, alpha = {ALPHA:g} (CutMix 1). Shifted: {count} test rows under every corruption "
+        f"at severities {SEVERITIES}, as one test set. One temperature from {setting.calibration_rows:,} clean rows "
+        "that were held out."
     )
     found = tuple(f"auroc_{other}_{kind}" for other in foreign for kind in UNCERTAINTIES)
     columns = (*COLUMNS, *SHIFTED, *found, "training_accuracy")
-    Repeats(f"Blends of images, {name}", caption, LINES, columns, REPEATS[scale], score).run(study)
+    Repeats(f"Blends of images, {setting.name}", caption, lines(setting), columns, setting.repeats, score).run(study)
 
 
 def all_corrupted(dataset: Dataset, names: tuple[str, ...]) -> Rows:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.base_measures import AtLayer, Mixup, SentenceSplice
-from mixupmp.core.encoders import Vocabulary
 from mixupmp.core.fields import Fields
 from mixupmp.core.methods import Method, deep_ensemble, martingale_posterior, mc_dropout
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data.arrays import encode
 from mixupmp.data.text_files import clinc150_parts
 from mixupmp.metrics import detection, predictive_entropy

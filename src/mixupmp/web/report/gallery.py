@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mixupmp.core.encoders import Vocabulary
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.web.png import data_uri, is_picture, is_wave, wave_picture
 from mixupmp.web.report.evaluated_run import EvaluatedRun
 from mixupmp.web.report.evaluation import confidently_wrong, most_uncertain

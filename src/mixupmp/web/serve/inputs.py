@@ -19,11 +19,12 @@ from python_multipart.multipart import File
 from torch import Tensor
 
 from mixupmp.core.columns import Columns
-from mixupmp.core.encoders import Spectrogram, Vocabulary
+from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.core.fields import Fields
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize
+from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.images import TooManyPixels, WrongSize, read_image
 from mixupmp.data.sound_files import encoded_wave
