@@ -16,13 +16,15 @@ from mixupmp import Method, Recipe, laplace, mc_dropout, mixup_mp, plan_for, sha
 from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
+from mixupmp.core.tokenizers import WordPieces
+from mixupmp.data import load
 from mixupmp.decide.calibrators import Isotonic, VectorScaling
-from mixupmp.decide.detect import OUTPUT_SCORES, PROBABILITY_SCORES, Detector, fit_detector
-from mixupmp.estimators import MixupMPClassifier, MixupMPRegressor
+from mixupmp.decide.detect import OUTPUT_SCORES, PROBABILITY_SCORES, Detected, Detector, fit_detector
+from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor, PosteriorClassifier
 from mixupmp.export.flags import Flags
 from mixupmp.export.onnx import export_onnx
 from mixupmp.metrics import mutual_information, predictive_entropy
-from mixupmp.networks import MLP
+from mixupmp.networks import MLP, TextCNN
 from mixupmp.train.run import fit
 from small_posteriors import ensemble, inputs_of
 
@@ -124,7 +126,7 @@ def test_a_graph_flags_what_the_detector_flags(tmp_path: Path) -> None:
     detector, new = fit_detector(posterior, inputs[:200]), 3 * inputs[200:]
     for score in (*PROBABILITY_SCORES, *OUTPUT_SCORES):
         expected = detector.detect(posterior, new, score, 0.1)
-        scores, p_values, flagged = Flags(detector, score, 0.1)(posterior.member_outputs(new))
+        scores, p_values, flagged = Flags(detector, score, 0.1)(posterior.member_outputs(new), new)
         assert np.allclose(scores, expected.scores, atol=1e-5)
         assert np.abs(p_values.numpy() - expected.p_values).max() <= 2 / 201  # float32 may pass a held-out score
         assert (flagged.numpy() != expected.flagged).mean() <= 0.01
@@ -138,8 +140,72 @@ def test_a_graph_flags_what_the_detector_flags(tmp_path: Path) -> None:
     assert found["flagged"].any()
 
 
-def test_distances_in_feature_space_are_refused_by_name() -> None:
-    with pytest.raises(InvalidArgument, match="no distances in feature space"):
+def agrees(path: Path, given: dict[str, np.ndarray], expected: Detected, rows: int) -> None:
+    """Scores, p-values and verdicts of a graph are those of `detect`; float32 may pass one held-out score."""
+    session = onnxruntime.InferenceSession(str(path))
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, given), strict=True))
+    assert np.allclose(found["score"], expected.scores, rtol=1e-3, atol=1e-5)
+    assert np.abs(found["p_value"] - expected.p_values).max() <= 2 / (rows + 1)
+    near = np.isclose(expected.scores, expected.threshold, rtol=1e-3)
+    assert (found["flagged"] == expected.flagged)[~near].all()
+    assert near.mean() < 0.1
+    assert 0 < found["flagged"].sum() < len(found["flagged"])
+    stored = {p.key: p.value for p in onnx.load(str(path)).metadata_props}
+    assert f"the threshold {expected.threshold:.6g} of flags" in stored["mixupmp.frozen"]
+
+
+SCORES_TRIED = ("auto", "mahalanobis", "entropy", "energy")
+
+
+@pytest.mark.parametrize("method", [mixup_mp(members=2), mc_dropout(3)], ids=["ensemble", "dropout"])
+def test_a_graph_of_an_image_classifier_detects_as_it_does(method: Method, tmp_path: Path) -> None:
+    digits = load("digits")
+    recipe = Recipe(epochs=12, batch_size=32, optimizer="adamw", learning_rate=5e-3)
+    model = PosteriorClassifier(method, network="cnn", recipe=recipe, calibrate=False, random_state=0)
+    model.fit(digits.train.inputs[:300], digits.train.labels[:300])
+    model.calibrate_on(digits.test.inputs[:200], digits.test.labels[:200])
+    noise = torch.randint(0, 256, (20, 1, 8, 8), generator=torch.Generator().manual_seed(1))
+    new = torch.cat([digits.test.inputs[200:240], noise.to(torch.uint8)])
+    for score in SCORES_TRIED:
+        expected = model.detect(new, 0.1, score)
+        model.export_onnx(tmp_path / f"{score}.onnx", false_alarm=0.1, score=score)
+        agrees(tmp_path / f"{score}.onnx", {"inputs": new.numpy()}, expected, model.detector_.rows)
+    model.export_onnx(tmp_path / "plain.onnx", false_alarm=0.1)
+    assert model.detect(new, 0.1).score == "nearest"
+    agrees(tmp_path / "plain.onnx", {"inputs": new.numpy()}, model.detect(new, 0.1), model.detector_.rows)
+
+
+def test_a_graph_of_a_text_classifier_detects_as_it_does(tmp_path: Path) -> None:
+    sentences = [f"{verb} my {what} {when}" for verb in ("pay", "show", "close") for what in ("bill", "account", "loan")
+                 for when in ("now", "today", "soon", "please", "again", "twice")]  # fmt: skip
+    labels = np.array([sentence.split()[0] for sentence in sentences])
+    vocabulary = WordPieces.of(sentences)
+    tokens = vocabulary(sentences)
+    odd = vocabulary(["sell the boat", "loan loan loan", "account now today soon", "what is it", "bill again twice"])
+    recipe = Recipe(epochs=8, batch_size=16, optimizer="adamw", learning_rate=5e-3)
+    network = TextCNN(vocabulary.size, 3)
+    model = DeepEnsembleClassifier(2, network=network, recipe=recipe, calibrate=False, random_state=0)
+    model.fit(tokens[::2], labels[::2], layout="tokens").calibrate_on(tokens[1::2], labels[1::2], kind=None)
+    new = torch.cat([tokens, odd])
+    for score in SCORES_TRIED:
+        expected = model.detect(new, 0.2, score)
+        model.export_onnx(tmp_path / f"{score}.onnx", false_alarm=0.2, score=score)
+        agrees(tmp_path / f"{score}.onnx", {"inputs": new.numpy()}, expected, model.detector_.rows)
+
+
+def test_features_of_an_ensemble_are_not_computed_twice(images: Dataset, tmp_path: Path) -> None:
+    model = DeepEnsembleClassifier(2, network="cnn", recipe=Recipe(epochs=1), calibrate=False, random_state=0)
+    model.fit(images.train.inputs, images.train.labels).calibrate_on(images.test.inputs, images.test.labels)
+    convolutions = []
+    for score in ("entropy", "nearest"):
+        model.export_onnx(tmp_path / "m.onnx", false_alarm=0.1, score=score)
+        convolutions.append(sum(node.op_type == "Conv" for node in onnx.load(str(tmp_path / "m.onnx")).graph.node))
+    assert convolutions == [4, 4]
+
+
+def test_a_score_that_the_held_out_rows_lack_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="need a network whose last layer is linear"):
         Flags(Detector({}), "nearest")
     with pytest.raises(InvalidArgument, match="there are none"):
         Flags(Detector({}))

@@ -36,8 +36,9 @@ def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
         raise InvalidArgument("--data", None, f"given: {run} does not say by name what data it was fitted to")
     known = decode(spec.get("data") or {}, DataSettings, "data")
     if name is not None and known.name not in (name, absolute(name)):
-        columns = {"text": known.text, "label": known.label} if known.text is not None and is_path(name) else {}
-        known = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction, **columns)
+        other = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction)
+        same_columns = known.text is not None and is_path(name)
+        known = replace(other, text=known.text, label=known.label) if same_columns else other
     return replace(known, root=root or known.root, download=False)  # reading a run fetches nothing
 
 

@@ -147,7 +147,8 @@ class WordPieces(Vocabulary):
         whole_word = self.numbers.get(word)
         if whole_word is not None:
             return [whole_word]
-        found, start = [], 0
+        found: list[int] = []
+        start = 0
         while start < len(word) and len(found) < self.length:
             before = INSIDE if start else ""
             ends = range(min(len(word), start + self._longest), start, -1)

@@ -31,10 +31,12 @@ def penultimate_features(posterior: Posterior, inputs: Tensor, members: int = ME
     """
     scaled = [posterior.task.standardize(block.to(posterior.device)) for block in inputs.split(BLOCK_ROWS)]
     networks = posterior.networks[:members]
-    return torch.cat([torch.cat([_features(network, block) for block in scaled], 1) for network in networks])[:members]
+    found = [torch.cat([network_features(network, block).cpu() for block in scaled], 1) for network in networks]
+    return torch.cat(found)[:members]
 
 
-def _features(network: nn.Module, inputs: Tensor) -> Tensor:
+def network_features(network: nn.Module, inputs: Tensor) -> Tensor:
+    """(members, rows, features): what the last linear layer of one network is given for scaled inputs."""
     seen: list[Tensor] = []
     members, given = 1, inputs
     if isinstance(network, SharedNetwork):  # its layers one by one: its own forward pass may be one program
@@ -51,10 +53,10 @@ def _features(network: nn.Module, inputs: Tensor) -> Tensor:
     finally:
         for hook in hooks:
             hook.remove()
-    if not seen or len(seen[0]) != len(given):
+    if not seen or seen[0].shape[0] != given.shape[0]:
         must = "one with a linear last layer, for distances in feature space"
         raise InvalidArgument("network", type(network).__name__, must, "Take another score: entropy needs none.")
-    return seen[0].reshape(members, len(inputs), -1).float().cpu()
+    return seen[0].reshape(members, inputs.shape[0], -1).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,22 +83,24 @@ class FeatureReference:
 
         Out-of-distribution detection with deep nearest neighbors. They take k = 50 of 50,000 rows.
         """
-        return torch.cdist(functional.normalize(features, dim=-1), self._directions).amin(2)
+        # In float64: differences of products leave noise of .001 where a row and its neighbor are the same.
+        return torch.cdist(functional.normalize(features.double(), dim=-1), self.directions).amin(2)
 
     def _mahalanobis(self, features: Tensor) -> Tensor:
         """min_k (f - m_k)^T S^-1 (f - m_k), with class means m_k and a covariance S that the classes share.
 
         Lee et al. 2018, A simple unified framework for detecting out-of-distribution samples and adversarial attacks.
         """
-        means, whitening = self._classes
+        means, whitening = self.whitened_classes
         return torch.cdist(features.double() @ whitening, means).amin(2).square()
 
     @cached_property
-    def _directions(self) -> Tensor:
-        return functional.normalize(self.features, dim=-1)
+    def directions(self) -> Tensor:
+        """The features of training rows, of length one, float64."""
+        return functional.normalize(self.features.double(), dim=-1)
 
     @cached_property
-    def _classes(self) -> tuple[Tensor, Tensor]:
+    def whitened_classes(self) -> tuple[Tensor, Tensor]:
         """Whitened class means (members, classes, features), and W (members, features, features) with W W^T = S^-1."""
         from sklearn.covariance import ledoit_wolf  # takes a second to import
 

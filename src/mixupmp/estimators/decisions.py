@@ -192,15 +192,13 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
         inputs = inputs if isinstance(inputs, Tensor) else torch.cat(list(inputs))
         return self.detector_.detect(self.posterior_, inputs, score, false_alarm)
 
-    def export_onnx(
-        self, path: str | Path, *, false_alarm: float | None = None, score: str = "entropy"
-    ) -> dict[str, str]:
+    def export_onnx(self, path: str | Path, *, false_alarm: float | None = None, score: str = AUTO) -> dict[str, str]:
         """Write the fitted classifier as one ONNX graph, with its scaling and calibration; returns its metadata.
 
         A graph of a table takes its columns as `predict` does, categories and missing values included: see
         `mixupmp.export.onnx.export_onnx`.
-        With `false_alarm` the graph also has the outputs score, p_value and flagged, as `detect` gives them: for any
-        score but "nearest" and "mahalanobis", as a graph has no distances in feature space.
+        With `false_alarm` the graph also has the outputs score, p_value and flagged, as `detect` gives them with the
+        same arguments; for distances in feature space it holds the features of training rows.
 
         Parameters
         ----------

@@ -153,13 +153,15 @@ class _Classifier(nn.Module):
         self.scales, self.shifts = _calibration(calibrator)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.members(self.scaled(*inputs))
+        scaled = self.scaled(*inputs)
+        outputs = self.members(scaled)
         each = outputs.softmax(-1)
         pooled = each.mean(0)
         disagreement = (_entropy(pooled) - _entropy(each).mean(0)).clamp(min=0)
         if self.scales is not None:
             pooled = (pooled.clamp(min=TINY).log() * self.scales + self.shifts).softmax(-1)
-        return each, pooled, _entropy(pooled), disagreement, *(self.flags(outputs) if self.flags is not None else ())
+        flagged = self.flags(outputs, scaled) if self.flags is not None else ()
+        return each, pooled, _entropy(pooled), disagreement, *flagged
 
 
 class _Regressor(nn.Module):
@@ -191,6 +193,9 @@ def _graph(
     else:
         named = {f.name: example for f, example in zip(task.standardize.fields, examples, strict=True)}
         packed, scaled = task.standardize.pack(examples if "" in named else named), Packed(task.standardize)
+    if flags is not None:
+        # Masks are put into a dropout posterior's own network; features are of the network without them.
+        flags.prepare(copy.deepcopy(posterior) if isinstance(posterior, DropoutPosterior) else posterior)
     members = member_module(posterior, packed)
     if posterior.task.likelihood.classes:
         return _Classifier(scaled, members, calibrator, flags)
