@@ -78,6 +78,32 @@ def test_heads_of_standardized_features_are_put_back_into_the_network() -> None:
     torch.testing.assert_close(posterior.member_outputs(DATA.train.inputs), seen[0], rtol=1e-3, atol=1e-4)
 
 
+def test_heads_start_as_the_networks_own() -> None:
+    """Before its first step a head makes of standardized features what the network makes of inputs."""
+    starts: list[torch.Tensor] = []
+    original = post_hoc.fit
+
+    def recorded(plan, **options):
+        features = plan.task.standardize(plan.train.inputs)
+        assert plan.task.standardize.mean
+        starts.extend(plan.build(member).eval()(features) for member in range(2))
+        return original(plan, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(post_hoc, "fit", recorded)
+        posterior_of(NETWORK, DATA.train, members=2, recipe=QUICK)
+    expected = trained().eval()(DATA.train.inputs)
+    for start in starts:
+        torch.testing.assert_close(start, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("body", "decay"), [("3", 8.0), ("1", 1.0)])
+def test_heads_of_one_layer_forget_faster(body: str, decay: float) -> None:
+    posterior = posterior_of(NETWORK, DATA.train, body=body, members=1)
+    assert posterior.origin is not None
+    assert posterior.origin["spec"]["recipe"]["weight_decay"] == decay
+
+
 def test_a_fit_by_the_sampler_gives_the_same_members(tmp_path) -> None:
     """`posterior_of` and `fit` of a plan with `Heads`, also in a run folder, are one thing."""
     posterior = posterior_of(NETWORK, DATA.train, members=2, ratio=1.0, alpha=0.5, recipe=QUICK)
@@ -95,7 +121,7 @@ def test_validation_rows_choose_the_cut_r_and_alpha() -> None:
     y = np.array(["x", "y", "z"])[DATA.train.labels]
     model.fit(DATA.train.inputs.numpy()[:60], y[:60], validation=(DATA.train.inputs.numpy()[60:], y[60:]))
     tried = {(r.candidate.ratio, r.candidate.alpha) for r in model.selection_.results}
-    assert tried == {(0.0, None), (1.0, 2.0), (inf, 0.2), (inf, 2.0)}
+    assert tried == {(0.0, None), (1.0, 2.0), (inf, 0.1), (inf, 2.0)}
     assert model.posterior_.cut.layer in {"3", "5"}
     assert model.calibrator_ is not None
     assert model.score(DATA.test.inputs.numpy(), np.array(["x", "y", "z"])[DATA.test.labels]) > 0.8
@@ -104,7 +130,7 @@ def test_validation_rows_choose_the_cut_r_and_alpha() -> None:
 def test_without_validation_rows_nothing_is_chosen() -> None:
     model = MixupMPClassifier.from_network(NETWORK, members=2, random_state=0).set_params(recipe=QUICK)
     model.fit(DATA.train.inputs.numpy(), DATA.train.labels.numpy())
-    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 0.2, None, None)
+    assert (model.ratio_, model.alpha_, model.selection_, model.calibrator_) == (inf, 0.1, None, None)
     assert clone(model).body == "auto"
 
 

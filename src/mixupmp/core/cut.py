@@ -103,18 +103,19 @@ def head_of(network: nn.Module, cut: Cut) -> nn.Module:
         return nn.Sequential(*layers)
 
 
-def check_head(network: nn.Module, cut: Cut, inputs: Tensor) -> Tensor:
-    """The features of these inputs; an error unless the head makes the network's outputs of them."""
+def check_head(network: nn.Module, cut: Cut, inputs: Tensor) -> tuple[nn.Module, Tensor]:
+    """The head, and the features of these inputs; an error unless it makes the network's outputs of them."""
     with in_eval_mode(network), torch.no_grad():
         (features,) = features_at(network, [cut], inputs)
         expected = logits_of(network(inputs))
         try:
-            found = logits_of(head_of(network, cut)(features))
+            head = head_of(network, cut)
+            found = logits_of(head(features))
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise _not_a_head(cut) from error
     if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-3, atol=1e-4):
         raise _not_a_head(cut)
-    return features
+    return head, features
 
 
 def check_inside(network: nn.Module, cut: Cut, inputs: Tensor) -> None:
@@ -161,10 +162,10 @@ def find_cuts(network: nn.Module, inputs: Tensor, most: int = 3) -> list[Cut]:
     for name in reversed(linear):
         cut = Cut(name, "input")
         try:
-            features = check_head(network, cut, inputs)
+            head, features = check_head(network, cut, inputs)
         except InvalidArgument:
             continue
-        in_head = {id(parameter) for parameter in head_of(network, cut).parameters()}
+        in_head = {id(parameter) for parameter in head.parameters()}
         if features.ndim == 2 and any(id(parameter) not in in_head for parameter in network.parameters()):
             cuts.append(cut)
         if len(cuts) == most:

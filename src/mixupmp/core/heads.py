@@ -64,9 +64,10 @@ class HeadsPosterior(EnsemblePosterior):
     def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, cut: Cut) -> None:
         super().__init__(networks, task, wanted)
         self.cut = cut
-        for network in self.networks[1:]:
-            _share_body(self.networks[0], network, cut)
-        self._heads = EnsemblePosterior([head_of(network, cut) for network in self.networks], task, wanted)
+        heads = [head_of(network, cut) for network in self.networks]
+        for network, head in zip(self.networks[1:], heads[1:], strict=True):
+            _share_body(self.networks[0], network, head, cut)
+        self._heads = EnsemblePosterior(heads, task, wanted)
 
     def to(self, device: torch.device | str) -> Posterior:
         super().to(device)
@@ -87,20 +88,24 @@ def frozen_before(cut: Cut, network: nn.Module) -> nn.Module:
 
 def same_body(first: nn.Module, other: nn.Module, cut: Cut) -> bool:
     """Whether two networks are equal in all that comes before the cut."""
-    return all(torch.equal(ours, theirs) for ours, theirs in _bodies(first, other, cut))
+    return _are_equal(_bodies(first, other, head_of(other, cut)))
 
 
-def _share_body(first: nn.Module, other: nn.Module, cut: Cut) -> None:
-    """Let the other network's body use the memory of the first's."""
-    must = f"networks that differ only after {cut}"
-    check(same_body(first, other, cut), "networks", type(other).__name__, must)
-    for ours, theirs in _bodies(first, other, cut):
+def _share_body(first: nn.Module, other: nn.Module, head: nn.Module, cut: Cut) -> None:
+    """Let the other network, of which this is the head, use the memory of the first's body."""
+    bodies = _bodies(first, other, head)
+    check(_are_equal(bodies), "networks", type(other).__name__, f"networks that differ only after {cut}")
+    for ours, theirs in bodies:
         theirs.data = ours.data
 
 
-def _bodies(first: nn.Module, other: nn.Module, cut: Cut) -> list[tuple[Tensor, Tensor]]:
-    """Pairs of the two networks' parameters and buffers that are not those of their heads."""
-    in_head = {id(value) for value in _tensors(head_of(other, cut)).values()}
+def _are_equal(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
+    return all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+def _bodies(first: nn.Module, other: nn.Module, head: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Pairs of the two networks' parameters and buffers that are not those of the other's head."""
+    in_head = {id(value) for value in _tensors(head).values()}
     ours = _tensors(first)
     return [(ours[name], value) for name, value in _tensors(other).items() if id(value) not in in_head]
 

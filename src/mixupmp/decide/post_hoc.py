@@ -2,7 +2,8 @@
 
 Where the network is cut, the weight decay, r and alpha are chosen on rows that the network was not trained on: on its
 own training rows its features look better than they are. Without such rows, all layers from the first of the last three
-linear ones are fitted anew, to blends alone: see results/post-hoc/README.md for the measurements.
+linear ones are fitted on, to blends alone: see results/post-hoc/README.md for the measurements. Heads start as the
+network's own, and the weight decay is what makes them forget how sure it was of its rows.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ from mixupmp.train.features import HeadFactory, heads_plans
 from mixupmp.train.plans import make_plan
 from mixupmp.train.run import Engine, fit
 
-RATIO, ALPHA = inf, 0.2  # where there are no rows to choose on
-PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.2), (inf, 2.0))
-DECAYS = (0.01, 0.3, 3.0, 30.0)  # weight decays of AdamW; the more a body has learned by heart, the larger
+RATIO, ALPHA = inf, 0.1  # where there are no rows to choose on
+PAIRS: tuple[tuple[float, float | None], ...] = ((0.0, None), (1.0, 2.0), (inf, 0.1), (inf, 2.0))
+DECAYS = (0.1, 1.0, 8.0, 30.0)  # weight decays of AdamW; the more a body has learned by heart, the larger
+LAST_LAYER_DECAY = 8.0  # of heads of one layer, whose features the network has learned to separate, with no such rows
 MEMBERS, COMPARED = 4, 2  # heads of a posterior, and of each candidate in a comparison
 
 
@@ -67,7 +69,9 @@ def posterior_of(
     device: str = "cpu",
     engine: Engine = "auto",
 ) -> Posterior:
-    """A posterior from one trained classifier: its body frozen, `members` new heads fitted to futures of its features.
+    """A posterior from one trained classifier: its body frozen, `members` heads fitted to futures of its features.
+
+    Heads start as the network's own, and each goes its own way.
 
     Parameters
     ----------
@@ -177,9 +181,11 @@ def fit_heads(
     if plan.validation is not None:
         chosen, on_features = _best(plans, fixed, calibrate, engine)
         recipes = [replace(plan.recipe, weight_decay=decay) for decay in decays] or [plan.recipe]
-        pairs = [(replace(chosen, recipe=recipe), replace(on_features, recipe=recipe)) for recipe in recipes]
+        pairs = [_with_recipe((chosen, on_features), recipe) for recipe in recipes]
         plans = [_best(pairs, fixed, calibrate, engine)]
         selection = _select(plans[0][1], _pairs(ratio, alpha), calibrate, engine)
+    elif decays and _is_one_layer(plans[0][1].template):
+        plans = [_with_recipe(plans[0], replace(plan.recipe, weight_decay=LAST_LAYER_DECAY))]
     candidate = fixed if selection is None else selection.chosen
     chosen, on_features = (candidate.applied(own) for own in plans[0])
     heads = fit(replace(on_features, validation=None), engine=engine)
@@ -188,6 +194,15 @@ def fit_heads(
             warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
             calibrator = fit_temperature(heads.probabilities(held.inputs).cpu(), held.labels)
     return Choice(chosen, selection, calibrator, posterior=_completed(chosen, on_features, heads))
+
+
+def _with_recipe(plans: tuple[Plan, Plan], recipe: Recipe) -> tuple[Plan, Plan]:
+    whole, on_features = plans
+    return replace(whole, recipe=recipe), replace(on_features, recipe=recipe)
+
+
+def _is_one_layer(head: nn.Module) -> bool:
+    return sum(1 for module in head.modules() if next(module.parameters(recurse=False), None) is not None) == 1
 
 
 def _best(plans: list[tuple[Plan, Plan]], candidate: Candidate, calibrate: bool, engine: Engine) -> tuple[Plan, Plan]:
@@ -238,7 +253,7 @@ def _with_cut(plan: Plan, cut: Cut) -> Plan:
     assert isinstance(sampler, Heads)
     assert isinstance(plan.network, Given)
     method = replace(plan.method, sampler=replace(sampler, layer=cut.layer, at=cut.at))
-    return replace(plan, method=method, network=Given(frozen_before(cut, plan.network.network), keep_weights=False))
+    return replace(plan, method=method, network=Given(frozen_before(cut, plan.network.network), keep_weights=True))
 
 
 def _completed(plan: Plan, on_features: Plan, heads: Posterior) -> Posterior:

@@ -88,7 +88,7 @@ def _write(
     metadata: Mapping[str, Json],
     tensors: Mapping[str, dict[str, Tensor]],
 ) -> None:
-    config = {**_document_of(posterior), "wanted": posterior.wanted, "notes": list(posterior.notes)}
+    config = {**document_of(posterior), "wanted": posterior.wanted, "notes": list(posterior.notes)}
     run.create({**config, "saved_by": f"mixupmp {__version__}", **metadata})
     for name, content in tensors.items():
         run.files.write(name, safetensors.torch.save(content))
@@ -101,7 +101,7 @@ def _write(
         run.add_evaluation("as given when saved", metrics.to_dict() if isinstance(metrics, Result) else metrics)
 
 
-def _document_of(posterior: Posterior) -> dict[str, Json]:
+def document_of(posterior: Posterior) -> dict[str, Json]:
     """The document of the plan that the posterior was fitted by, with what it is now where that differs."""
     origin = posterior.origin or {}
     spec = dict(origin.get("spec", {}))

@@ -33,7 +33,7 @@ LOOKED_AT = 8  # rows of a stream that tell whether its transforms are random
 
 @dataclass(frozen=True)
 class HeadFactory:
-    """Builds heads: of each network that a factory builds, what comes after the cut.
+    """Builds heads: of each network that a factory builds, what comes after the cut, with the same outputs.
 
     Parameters
     ----------
@@ -54,21 +54,23 @@ class HeadFactory:
     same_structure: ClassVar[bool] = True
 
     def __call__(self) -> nn.Module:
-        return head_of(self.network(), self.cut)
+        return _scaled_head(self.network(), self.cut, self.scaling)
 
     @cached_property
-    def _complete(self) -> nn.Module:
-        return self.network()
+    def _complete(self) -> tuple[nn.Module, nn.Module]:
+        """A whole network, and its head."""
+        network = self.network()
+        return network, head_of(network, self.cut)
 
     def completed(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Of a head's weights those of the whole network, whose first layer of the head takes features as they are."""
         if not self.whole:
             return weights
-        head = head_of(self._complete, self.cut)
+        network, head = self._complete
         head.load_state_dict(weights)
         if self.scaling.mean:
             unscale(first_linear(head), self.scaling)
-        return {name: value.detach().cpu().clone() for name, value in self._complete.state_dict().items()}
+        return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_complete"}
@@ -78,6 +80,19 @@ def first_linear(head: nn.Module) -> nn.Linear | None:
     """The linear layer that a head begins with, if it does and the layer can absorb a scaling of its inputs."""
     first = next(iter(head), None) if isinstance(head, nn.Sequential) else None
     return first if type(first) is nn.Linear and first.bias is not None else None
+
+
+@torch.no_grad()
+def _scaled_head(network: nn.Module, cut: Cut, scaling: Standardize) -> nn.Module:
+    """The head of a network, changed to make of standardized features what it made of them as they are."""
+    head = head_of(network, cut)
+    if scaling.mean:
+        layer = first_linear(head)
+        assert layer is not None
+        assert layer.bias is not None
+        layer.bias.add_(layer.weight @ torch.tensor(scaling.mean, device=layer.weight.device))
+        layer.weight.mul_(torch.tensor(scaling.deviation, device=layer.weight.device))
+    return head
 
 
 @torch.no_grad()
@@ -100,16 +115,16 @@ def on_features(plan: Plan, cut: Cut, train: Rows, validation: Rows | None, scal
         ),
         sampler=Ensemble(plan.method.sampler.networks),
     )
-    initial = (
-        None if plan.initial is None else [_head_weights(plan.network(), weights, cut) for weights in plan.initial]
-    )
+    initial = None
+    if plan.initial is not None:
+        initial = [_head_weights(plan.network(), weights, cut, scaling) for weights in plan.initial]
     task = replace(plan.task, standardize=scaling, input_shape=tuple(train.inputs.shape[1:]))
     return replace(plan, method=method, network=factory, train=train, validation=validation, task=task, initial=initial)
 
 
-def _head_weights(network: nn.Module, weights: dict[str, Tensor], cut: Cut) -> dict[str, Tensor]:
+def _head_weights(network: nn.Module, weights: dict[str, Tensor], cut: Cut, scaling: Standardize) -> dict[str, Tensor]:
     network.load_state_dict(weights)
-    return {name: value.clone() for name, value in head_of(network, cut).state_dict().items()}
+    return {name: value.clone() for name, value in _scaled_head(network, cut, scaling).state_dict().items()}
 
 
 def on_fixed_features(plan: Plan) -> tuple[Plan, str | None]:
@@ -156,10 +171,10 @@ def _frozen_body(plan: Plan) -> Cut | str:
     if cut is None:
         return "no layer that is trained was found by running the network"
     try:
-        features = check_head(network, cut, inputs)
+        head, features = check_head(network, cut, inputs)
     except InvalidArgument as error:
         return str(error)
-    in_head = {id(parameter) for parameter in head_of(network, cut).parameters()}
+    in_head = {id(parameter) for parameter in head.parameters()}
     if any(parameter.requires_grad and id(parameter) not in in_head for parameter in network.parameters()):
         return f"layers before {cut} are trained"
     # As the steps of a fit would compute them, with dropout and batch statistics.

@@ -103,12 +103,17 @@ class Constant:
 
 
 class Shuffled:
-    """Batches of seen rows in each member's own order, with or without Mixup blends: gathered for all at once."""
+    """Batches of seen rows in each member's own order, with or without Mixup blends: gathered for all at once.
+
+    Inputs and targets lie together, row by row, so that a blend is gathered in two runs of memory, and made at once.
+    """
 
     def __init__(self, plan: Plan, members: tuple[int, ...], future: ResampledFuture, draws: list[Generator]) -> None:
         self.plan, self.members, self.future, self.draws = plan, members, future, draws
         self.steps_an_epoch = len(batches_of(len(future), plan.recipe.batch_size, torch.arange(len(future))))
-        self.parts = columns(next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0]))))
+        whole = next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0])))
+        inputs, self.weights = whole.inputs.flatten(1), whole.weights
+        self.table, self.sizes = torch.cat([inputs, whole.targets], 1), (inputs.shape[1], whole.targets.shape[1])
         self.epoch, self.orders = -1, [torch.empty(0)]
 
     def next(self, step: int) -> Stacked:
@@ -117,37 +122,38 @@ class Shuffled:
             each = [_chunks(self.plan, member, epoch, len(self.future)) for member in self.members]
             self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
         order = self.orders[done]  # (members, rows)
-        seen = self._rows(order)
         if self.future.predictive.ratio == 0:
-            return _stacked(*seen)
-        pseudo = self._blends(order)
-        *_, weights = seen
-        *_, pseudo_weights = pseudo
-        for_seen, for_pseudo = self.future.factors(weights.shape[2], pseudo_weights.shape[2])
-        pseudo_weights.mul_(for_pseudo)
+            return self._stacked(self._rows(order), self.weights[order])
+        count = self.future.pseudo_rows or order.shape[1]
+        for_seen, for_pseudo = self.future.factors(order.shape[1], count)
+        blends, weights = self._blends(order, count)
+        weights.mul_(for_pseudo)
         if for_seen == 0:
-            return _stacked(*pseudo)
-        weights.mul_(for_seen)
-        return _stacked(*(torch.cat(pair, 2) for pair in zip(seen, pseudo, strict=True)))
+            return self._stacked(blends, weights)
+        rows = torch.cat([self._rows(order), blends], 1)
+        return self._stacked(rows, torch.cat([self.weights[order].mul_(for_seen), weights], 1))
 
-    def _rows(self, indices: Tensor) -> list[Tensor]:
-        """Inputs, targets and weights of each member's rows."""
-        shape = (-1, *indices.shape)
-        flat = indices.flatten()
-        return [part.index_select(1, flat).view(shape).transpose(0, 1) for part in self.parts]
+    def _rows(self, indices: Tensor) -> Tensor:
+        """Inputs and targets of each member's rows, (members, rows, columns)."""
+        return self.table.index_select(0, indices.flatten()).view(*indices.shape, -1)
 
-    def _blends(self, order: Tensor) -> list[Tensor]:
+    def _blends(self, order: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Blends of each member's rows, and their weights."""
         base = self.future.predictive.base
         assert isinstance(base, Mixup | WarpedMixup)
-        count = self.future.pseudo_rows or order.shape[1]
         uniforms = torch.stack([base.draw(count, generator) for generator in self.draws], 1)  # (4, members, rows)
         pairs = choose(uniforms[:2], order.shape[1])
         first, second = (self._rows(order.gather(1, pair)) for pair in pairs)
-        share = base.share(uniforms) if isinstance(base, Mixup) else _warped(base, uniforms, first, second)
-        share = share.unsqueeze(1)
-        weights = pair_weights(self.parts[2][0][order], *pairs).unsqueeze(1)
-        inputs, targets = (torch.lerp(b, a, share) for a, b in zip(first[:2], second[:2], strict=True))
-        return [inputs, targets, weights]
+        if isinstance(base, Mixup):
+            share = base.share(uniforms)
+        else:
+            parts = [rows.transpose(1, 2).split(self.sizes, 1) for rows in (first, second)]
+            share = _warped(base, uniforms, *parts)
+        return second.lerp_(first, share.unsqueeze(2)), pair_weights(self.weights[order], *pairs)
+
+    def _stacked(self, rows: Tensor, weights: Tensor) -> Stacked:
+        inputs, targets = rows.transpose(1, 2).split(self.sizes, 1)
+        return _stacked(inputs, targets, weights.unsqueeze(1))
 
     def generator_states(self) -> list[Tensor]:
         return [generator.get_state() for generator in self.draws]

@@ -9,12 +9,12 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from mixupmp.core.errors import check
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Posterior
 from mixupmp.decide.detect import Detector
 from mixupmp.decide.martingale import MartingaleDiagnostic
+from mixupmp.store.load import document_of
 from mixupmp.store.record import FitRecord, read_record
 from mixupmp.web.report.evaluation import Evaluation
 from mixupmp.web.report.statistics import RejectionCurve, RunMetrics, compute_metrics, rejection_curve
@@ -145,9 +145,9 @@ def method_title(method: Method) -> str:
 
 
 def evaluated_run(posterior: Posterior, evaluation: Evaluation, title: str | None = None) -> EvaluatedRun:
-    """A fit that is in memory, for a report."""
-    check(posterior.origin is not None, "posterior", posterior, "one that was fitted by a plan, or loaded")
-    record = read_record(posterior.origin or {})
+    """A posterior that is in memory, of a fit or of networks from elsewhere, for a report."""
+    known = posterior.origin or {}
+    record = read_record(known if "method" in known.get("spec", {}) else document_of(posterior))
     members = f"{len(posterior.networks)} of {posterior.wanted}" if len(posterior.networks) != posterior.wanted else ""
     title = title or method_title(record.method)
     return EvaluatedRun(title, record, evaluation, tuple(posterior.summaries), members, posterior.notes)
