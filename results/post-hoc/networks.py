@@ -73,7 +73,7 @@ def split_of(name: str, repeat: int) -> Split:
 def trained(name: str, repeat: int, method: str, cache: Path) -> Posterior:
     """Fit, or go on with, or load."""
     setting, folder = SETTINGS[name], cache / f"{name}-{repeat}-{method}"
-    if (folder / "posterior.json").exists():
+    if (folder / "manifest.json").exists():
         return load(folder, network=setting.network if isinstance(setting.network, Network) else None)
     dataset = split_of(name, repeat).dataset
     plan = plan_for(dataset, METHODS[method], setting.network, setting.recipe, seed=repeat)

@@ -122,7 +122,7 @@ def compared(name: str, repeat: int, cache: Path) -> dict[str, dict[str, Any]]:
         "posterior_of(network, X, y)": lambda: heads(network, dataset, repeat),
         "from_network, validation rows": lambda: chosen_heads(network, dataset, split.validation, repeat),
     }
-    if (cache / f"{name}-{repeat}-mixupmp" / "posterior.json").exists():
+    if (cache / f"{name}-{repeat}-mixupmp" / "manifest.json").exists():
         builds[REFITTED] = lambda: trained(name, repeat, "mixupmp", cache).probabilities
     few = dataset.with_train(dataset.train.take(torch.arange(500)))
     laplace(network, few), heads(network, few, repeat)  # imports and compiles what the first call needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from mixupmp.core.plan import NetworkFactory, Plan
 from mixupmp.core.rows import Rows, RowSource, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.threads import pinned_threads
+from mixupmp.networks.factories import Given
 from mixupmp.train.factory import to_training_mode
 
 IN_MEMORY = 2**31  # bytes of features; more of them go to a temporary file that is mapped into memory
@@ -54,6 +56,13 @@ class HeadFactory:
     same_structure: ClassVar[bool] = True
 
     def __call__(self) -> nn.Module:
+        if isinstance(self.network, Given) and self.network.keep_weights:
+            return copy.deepcopy(self._start)  # tracing a network to its head costs as much as ten steps
+        return _scaled_head(self.network(), self.cut, self.scaling)
+
+    @cached_property
+    def _start(self) -> nn.Module:
+        """The head of a network whose weights are the start, for all members."""
         return _scaled_head(self.network(), self.cut, self.scaling)
 
     @cached_property
@@ -73,7 +82,7 @@ class HeadFactory:
         return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_complete"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_complete", "_start")}
 
 
 def first_linear(head: nn.Module) -> nn.Linear | None:

@@ -114,6 +114,7 @@ class Shuffled:
         whole = next(iter(future.data.batches([torch.arange(len(future))], identity, draws[0])))
         inputs, self.weights = whole.inputs.flatten(1), whole.weights
         self.table, self.sizes = torch.cat([inputs, whole.targets], 1), (inputs.shape[1], whole.targets.shape[1])
+        self.alike = bool((self.weights == 1).all())
         self.epoch, self.orders = -1, [torch.empty(0)]
 
     def next(self, step: int) -> Stacked:
@@ -149,7 +150,8 @@ class Shuffled:
         else:
             parts = [rows.transpose(1, 2).split(self.sizes, 1) for rows in (first, second)]
             share = _warped(base, uniforms, *parts)
-        return second.lerp_(first, share.unsqueeze(2)), pair_weights(self.weights[order], *pairs)
+        weights = torch.ones(share.shape) if self.alike else pair_weights(self.weights[order], *pairs)
+        return second.lerp_(first, share.unsqueeze(2)), weights
 
     def _stacked(self, rows: Tensor, weights: Tensor) -> Stacked:
         inputs, targets = rows.transpose(1, 2).split(self.sizes, 1)
