@@ -14,6 +14,8 @@ const element = (name, attributes, text = "") => {
   return made;
 };
 const current = () => sets[Number(get("set").value)];
+// What fits beside the dots.
+const shortened = (name) => (name.length > 38 ? `${name.slice(0, 37)}…` : name);
 const nameOf = (line) => (line.group ? `${line.label} (${line.group})` : line.label);
 const keyOf = () => get("metric").value + (form.elements.kind.value === "calibrated" ? calibrated : "");
 const shown = (value, metric) => (value * metric.scale).toFixed(metric.digits);
@@ -59,7 +61,7 @@ function drawChart(lines, key, metric) {
   ]);
   lines.forEach((line, place) => {
     const [mean, error, repeats] = line.metrics[key], y = TOP + ROW * (place + 0.5);
-    parts.push(element("text", { x: LEFT - 12, y: y + 4, "text-anchor": "end" }, nameOf(line).slice(0, 40)));
+    parts.push(element("text", { x: LEFT - 12, y: y + 4, "text-anchor": "end" }, shortened(nameOf(line))));
     if (repeats > 1) parts.push(element("line", { x1: across(mean - BARS * error), x2: across(mean + BARS * error), y1: y, y2: y, class: "whisker" }));
     parts.push(element("circle", { cx: across(mean), cy: y, r: 5, class: "dot" }));
     parts.push(element("text", { x: WIDTH - RIGHT + 12, y: y + 4 }, shown(mean, metric)));
