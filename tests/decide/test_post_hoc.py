@@ -172,6 +172,8 @@ def test_wrong_arguments_are_named() -> None:
         posterior_of(nn.Linear(4, 7), DATA.train)
     with pytest.raises(InvalidArgument, match=r"a trained nn\.Module"):
         posterior_of("mlp", DATA.train)
+    with pytest.raises(InvalidArgument, match="a lazy layer of this one has no weights yet"):
+        posterior_of(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 3)), DATA.train)
 
 
 @pytest.mark.filterwarnings("ignore::mixupmp.estimators.base.UnderTrained")

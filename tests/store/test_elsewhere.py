@@ -32,6 +32,7 @@ def check(posterior: mixupmp.Posterior) -> None:
 
 def test_modules_and_state_dicts() -> None:
     check(ensemble_of(NETWORKS, DATA.test.inputs[:2]))
+    check(ensemble_of(NETWORKS, DATA.test.inputs[:2].numpy()))
     weights = [network.state_dict() for network in NETWORKS]
     check(ensemble_of(weights, DATA.test.inputs[:2], network=lambda: MLP(4, 3, hidden=(8,))))
 

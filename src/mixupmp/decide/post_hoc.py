@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
@@ -111,6 +112,8 @@ def posterior_of(
     >>> posterior.probabilities(X_test)  # doctest: +SKIP
     """
     check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
+    sized = not any(is_lazy(parameter) for parameter in network.parameters())
+    check(sized, "network", type(network).__name__, "a trained network: a lazy layer of this one has no weights yet")
     scaling = standardize or as_taken(network, X.inputs if isinstance(X, Rows) else _plain(X, "X"))
     train, held = _rows(X, y, scaling, "X"), None
     if isinstance(validation, float):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
-from mixupmp.core.fields import Fields, as_taken
+from mixupmp.core.fields import Fields, as_taken, as_tensor
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
@@ -28,7 +30,7 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "network.")  # of DataParallel, L
 
 def ensemble_of(
     members: Sequence[nn.Module] | Sequence[Weights] | str | os.PathLike[str],
-    example: Tensor | Mapping[str, Tensor] | tuple[Tensor, ...],
+    example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | tuple[Tensor | NDArray[Any], ...],
     *,
     network: NetworkChoice = None,
     classes: Sequence[str] = (),
@@ -45,7 +47,7 @@ def ensemble_of(
         file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as "state_dict".
     example
         A few rows as the posterior is to take them: floats as the networks take them, uint8 pixels, which are divided
-        by 255, tokens, or a dict or tuple of tensors for networks that take several.
+        by 255, tokens, or a dict or tuple of them for networks that take several; tensors or arrays.
     network
         For state dicts: what builds the network, as `network=` of the estimators. With a name of the catalog ("cnn") a
         saved posterior can be loaded, served and reported on from the command line.
@@ -64,6 +66,8 @@ def ensemble_of(
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
     >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
     """
+    if not isinstance(example, Mapping | tuple):
+        example = as_tensor(example, "example")
     shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else Fields.of(example).shape
     given: Mapping[str, nn.Module | Weights]
     if isinstance(members, str | os.PathLike):
