@@ -18,7 +18,7 @@ from mixupmp.data.arrays import encode
 from mixupmp.data.text_files import clinc150_parts
 from mixupmp.metrics import detection, evaluate, predictive_entropy
 
-SEEDS = (0,)
+SEEDS = (0, 1, 2)
 parts = clinc150_parts()
 (train, val), classes = encode("clinc150", *(np.array([y for _, y in parts[name]]) for name in ("train", "val")))
 torch.set_num_threads(1)
