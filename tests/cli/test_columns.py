@@ -32,7 +32,8 @@ def test_a_table_as_people_have_it_is_fitted_evaluated_and_predicted(tmp_path: P
     frame.assign(color="pink").head(3).to_csv(tmp_path / "new.csv", index=False)
     said = mixupmp_process("predict", "run", "--input", "new.csv", "--json", cwd=tmp_path)
     assert said.code == 0
-    assert said.err.startswith("note: column 'color' has the new category 'pink', unseen in fit")
+    assert "note: new.csv has more than the fit: column sold is left out." in said.err
+    assert "note: column 'color' has the new category 'pink', unseen in fit" in said.err
     assert "Warning" not in said.err
     frame.drop(columns="color").to_csv(tmp_path / "short.csv", index=False)
     refused(mixupmp("predict", "run", "--input", "short.csv"), "short.csv", "the column 'color' is not there")

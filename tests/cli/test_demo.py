@@ -14,7 +14,7 @@ import torch
 
 from mixupmp import MixupMPClassifier
 from mixupmp import data as datasets
-from mixupmp.cli.demo import _figure, _reading, _table
+from mixupmp.cli.demo import _document, _figure, _reading, _table
 from mixupmp.cli.demonstration import CLASSIFIERS, FAMILIES, Demo, Outcome, corrupted_sets, run_demo
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate, metric_named
@@ -66,6 +66,12 @@ def test_corruptions_take_turns_within_a_family() -> None:
     noisy = corrupted_sets(test, 4)["noise"]
     assert torch.equal(noisy.labels, test.labels)
     assert torch.equal(noisy.inputs[1::4], corrupt(test.inputs[1::4], "shot_noise", 4))
+
+
+def test_json_names_the_rows_of_every_measurement(outcome: Outcome) -> None:
+    for trial in _document(outcome, None, 1.0)["trials"]:
+        found = {(one["method"], one["rows"], one["calibrated"]) for one in trial["metrics"]}
+        assert found == {(m, r, c) for m in CLASSIFIERS for r in ("clean", *FAMILIES) for c in (False, True)}
 
 
 def test_differences_are_paired_by_seed(outcome: Outcome) -> None:

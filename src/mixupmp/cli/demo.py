@@ -163,7 +163,7 @@ def _document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[st
             "seed": trial.seed,
             "chosen": _called(trial.classifiers["MixupMP"]),
             "metrics": [
-                {"method": name, "rows": rows, "calibrated": calibrated, **scores.result().to_dict()}
+                {**scores.result().to_dict(), "method": name, "rows": rows, "calibrated": calibrated}
                 for calibrated, by_key in ((False, trial.raw), (True, trial.calibrated))
                 for (name, rows), scores in by_key.items()
             ],

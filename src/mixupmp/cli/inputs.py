@@ -127,9 +127,14 @@ def _bare_numbers(path: Path) -> bool:
 
 
 def _encoded(path: Path, columns: Columns) -> Tensor:
-    """A table with a heading, whose columns are those of the fit by name; others, such as labels, are left alone."""
+    """A table with a heading, whose columns are those of the fit by name; others, such as labels, are left out."""
+    frame = read_frame(path)
+    known = {column.name for column in columns.columns}
+    if others := [str(name) for name in frame.columns if name not in known]:
+        are = f"column {others[0]} is" if len(others) == 1 else f"columns {', '.join(others)} are"
+        remark(f"note: {path} has more than the fit: {are} left out.")
     try:
-        inputs = columns(read_frame(path))
+        inputs = columns(frame)
     except BadData as error:
         raise BadData(f"{path}: {error}") from error
     if len(inputs) == 0:
