@@ -166,7 +166,6 @@ class Posterior(ABC):
         Returns
         -------
         Tensor
-            (members, rows, outputs).
         """
         return torch.cat(list(self.stream_outputs(inputs, batch_size, check_finite=check_finite)), 1)
 

@@ -73,6 +73,7 @@ def fit_temperature(
     *,
     prior_deviation: float = PRIOR_DEVIATION,
     standard_errors: float | None = 1.0,
+    warn: bool = True,
 ) -> Temperature:
     r"""The temperature of averaged probabilities (rows, classes), fitted on held-out rows so that it does no harm.
 
@@ -91,6 +92,8 @@ def fit_temperature(
         s; infinity gives the maximum-likelihood temperature.
     standard_errors : float or None
         None: no comparison with T = 1.
+    warn : bool
+        Whether to issue `CalibrationWarning` at a bound; `Temperature.at_bound` says so in any case.
 
     References
     ----------
@@ -107,7 +110,7 @@ def fit_temperature(
         clear = _beyond(gains, standard_errors) or _beyond(_scores(values, true), 2 * standard_errors)
         if not (clear and gains.mean() > 0):
             return Temperature(1.0)
-    if fitted.at_bound and standard_errors is not None:
+    if warn and fitted.at_bound and standard_errors is not None:
         warnings.warn(
             f"the temperature of {len(true)} held-out rows ended at its bound {fitted.temperature:g}: they do not "
             "determine it. Give more rows, or look for labels that do not belong to these inputs.",

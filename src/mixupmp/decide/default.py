@@ -6,7 +6,6 @@ results/tables/README.md for the measurements behind the candidates.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -15,7 +14,7 @@ import torch
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.streams import has_labels
-from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.held_out import disjoint_parts
@@ -29,7 +28,7 @@ RATIOS = (0.0, 1.0, inf)
 FEWEST_ROWS = 20  # with fewer there is nothing to hold out: r = 1, alpha = .4, the recipe's length, no temperature
 MOST_HELD_OUT = 5000
 LONGEST, SHORTEST, MOST_EPOCHS = 1000, 50, 100  # the first two in steps
-LONGEST_OF_MANY = 4000  # steps from `MANY_ROWS` rows on, where four members take a quarter of the time of sixteen
+LONGEST_OF_MANY = 4000  # steps from `MANY_ROWS` rows on, as four members do a quarter of the arithmetic of sixteen
 # With fewer rows than the first number, so many parts of them are held out in turn, for members that share one network,
 # and where each has to be trained. (200 digits, r = 1: one part of 40 rows leaves T = 1 in a fifth of the divisions
 # where two find .47 to .70, around the best on 699 other rows.)
@@ -102,10 +101,8 @@ def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Dete
         rows = held.read()
         outputs.append(fit(replace(plan, train=train), engine=engine).member_outputs(rows.inputs).cpu())
         labels.append(rows.labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
-        probabilities = torch.cat([part.softmax(-1).mean(0) for part in outputs])
-        return fit_temperature(probabilities, torch.cat(labels)), refitted_detector(outputs)
+    probabilities = torch.cat([part.softmax(-1).mean(0) for part in outputs])
+    return fit_temperature(probabilities, torch.cat(labels), warn=False), refitted_detector(outputs)
 
 
 def can_hold_out(plan: Plan) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -14,7 +13,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.streams import DatasetRows, has_labels
-from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.held_out import class_losses, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search
@@ -138,9 +137,7 @@ class HeldOutEvaluator:
     def temperature(self, probabilities: Tensor | None) -> Temperature:
         """What candidates are compared with, and the chosen one is given: one where it does not help beyond noise."""
         assert probabilities is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
-            return fit_temperature(probabilities, self.labels)
+        return fit_temperature(probabilities, self.labels, warn=False)
 
 
 def with_members(plan: Plan, members: int | None) -> Plan:

@@ -8,7 +8,6 @@ network's own, and the weight decay is what makes them forget how sure it was of
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -36,7 +35,7 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.split import split
-from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.default import Choice
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.select import Selection, select
@@ -193,9 +192,7 @@ def fit_heads(
     chosen, on_features = (candidate.applied(own) for own in plans[0])
     heads = fit(replace(on_features, validation=None), engine=engine)
     if calibrate and (held := on_features.validation) is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # `Temperature.at_bound` keeps it
-            calibrator = fit_temperature(heads.probabilities(held.inputs).cpu(), held.labels)
+        calibrator = fit_temperature(heads.probabilities(held.inputs).cpu(), held.labels, warn=False)
     return Choice(chosen, selection, calibrator, posterior=_completed(chosen, on_features, heads))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -18,7 +17,7 @@ from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
-from mixupmp.decide.calibrate import CalibrationWarning, fit_temperature
+from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import evaluate
 from mixupmp.paper.members import Wanted
@@ -85,9 +84,7 @@ def fitted(study: Study, plan: Plan) -> Posterior:
 def calibrated_scores(posterior: Posterior, test: Rows, held: Rows) -> tuple[Record, Temperature]:
     """Accuracy, NLL and ECE of test rows, before and after a temperature from held-out rows; and that temperature."""
     raw = posterior.probabilities(test.inputs).double()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # the record has the temperature
-        temperature = fit_temperature(posterior.probabilities(held.inputs).double(), held.labels)
+    temperature = fit_temperature(posterior.probabilities(held.inputs).double(), held.labels, warn=False)
     plain, better = (evaluate(p, test.labels) for p in (raw, temperature(raw)))
     accuracies = [s.training_accuracy for s in posterior.summaries if s.training_accuracy is not None]
     return {

@@ -58,11 +58,14 @@ class HeadFactory:
     def __call__(self) -> nn.Module:
         if isinstance(self.network, Given) and self.network.keep_weights:
             return copy.deepcopy(self._start)  # tracing a network to its head costs as much as ten steps
-        return _scaled_head(self.network(), self.cut, self.scaling)
+        return self._built()
 
     @cached_property
     def _start(self) -> nn.Module:
         """The head of a network whose weights are the start, for all members."""
+        return self._built()
+
+    def _built(self) -> nn.Module:
         return _scaled_head(self.network(), self.cut, self.scaling)
 
     @cached_property

@@ -49,7 +49,7 @@ FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 160, 2
 SHARED_STEPS = 300  # where the length is not chosen
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 # From so many rows on, 4 members share weights and not 16: what limits them is not over-fitting but training, which
-# takes a quarter of the time and gets further (results/tables/README.md).
+# gets further in less time (results/tables/README.md).
 MANY_ROWS = 30_000
 WELL_TRAINED = 0.95
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
@@ -166,8 +166,8 @@ def mixup_mp_for(
     if share_weights is None:
         share_weights = len(shape) == 1 and not network and members is None
     if share_weights:
-        fewer = SHARED_MEMBERS if rows < MANY_ROWS else MEMBERS
-        return shared_mixup_mp(ratio, alpha, fewer if members is None else members)
+        usual = SHARED_MEMBERS if rows < MANY_ROWS else MEMBERS
+        return shared_mixup_mp(ratio, alpha, usual if members is None else members)
     return mixup_mp(ratio, alpha, MEMBERS if members is None else members)
 
 
