@@ -76,10 +76,11 @@ def _report(outcome: Outcome, path: Path) -> Path:
 
 def _introduction(demo: Demo) -> list[str]:
     return [
-        f"[bold]{demo.rows} handwritten digits to learn from[/bold], 8 x 8 pixels, {len(demo.seeds)} times: one "
-        "network (NN), a deep ensemble (DE), MixupMP.",
-        "Each is `Classifier().fit(X, y)` with default settings: what is open, and one temperature, are chosen on rows",
-        "held out from those, then all are trained on. With more rows there is less to gain: try --rows 800.",
+        f"[bold]{demo.rows} handwritten digits to learn from[/bold], 8 x 8 pixels, drawn {len(demo.seeds)} times. "
+        "Three classifiers:",
+        "one network (NN), a deep ensemble (DE) and MixupMP, each with its default settings. What those leave open,",
+        "and a temperature, are chosen on held-out training rows; then each is refitted to all rows.",
+        "With more rows there is less to gain: try --rows 800.",
     ]
 
 
