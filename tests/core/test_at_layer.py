@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import Literal
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from mixupmp import (
     fit,
     plan_for,
 )
-from mixupmp.core.base_measures import BaseMeasure, Mixup
+from mixupmp.core.base_measures import BaseMeasure, Mixup, WarpedMixup
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.fields import Fields
 from mixupmp.core.plan import Plan
@@ -79,6 +81,34 @@ def test_on_a_frozen_body_the_vectorized_engine_gives_the_reference(ratio: float
     with monkeypatch.context() as patch:
         patch.setattr("mixupmp.train.run.on_fixed_features", lambda plan: (plan, None))
         torch.testing.assert_close(fast, weights(given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [0.5, inf])
+@pytest.mark.parametrize(("layer", "at"), [("1", "output"), ("2", "output"), ("3", "input"), ("4", "output")])
+@pytest.mark.parametrize("base", [Mixup(0.5), WarpedMixup(0.5), Perturbed(0.1)], ids=["mixup", "warped", "perturbed"])
+def test_inside_an_mlp_the_vectorized_engine_gives_the_reference(
+    base: BaseMeasure, layer: str, at: Literal["input", "output"], ratio: float
+) -> None:
+    """All layers are trained; those before the cut by the slopes of the blends too."""
+    given = plan(AtLayer(base, layer, at), lambda: MLP(4, 3, hidden=(8, 6)), ratio)
+    assert choose_engine(given, 2) == "vectorized"
+    torch.testing.assert_close(weights(given, "vectorized"), weights(given), rtol=1e-5, atol=1e-5)
+
+
+def test_weighted_rows_and_more_pseudo_rows_inside_an_mlp() -> None:
+    given = plan(AtLayer(Mixup(0.5), "2"), lambda: MLP(4, 3, hidden=(8, 6)))
+    rows = given.train
+    assert isinstance(rows, Rows)
+    weighted = Rows(rows.inputs, rows.labels, torch.linspace(0.5, 1.5, len(rows)))
+    given = replace(given, train=weighted, recipe=replace(RECIPE, pseudo_batch_size=24))
+    torch.testing.assert_close(weights(given, "vectorized"), weights(given), rtol=1e-5, atol=1e-5)
+
+
+def test_blends_of_inputs_or_outputs_and_of_unknown_layers_are_left_to_the_reference() -> None:
+    for layer in ("0", "3"):
+        assert choose_engine(plan(AtLayer(Mixup(), layer), lambda: MLP(4, 3, hidden=(8,))), 2) != "vectorized"
+    with pytest.raises(UnknownName, match="layer"):
+        fit(plan(AtLayer(Mixup(), "9"), lambda: MLP(4, 3, hidden=(8,))))
 
 
 def test_where_layers_before_it_are_trained_it_says_so() -> None:

@@ -25,6 +25,7 @@ from mixupmp import (
     plan_for,
 )
 from mixupmp.core import seeds
+from mixupmp.core.base_measures import AtLayer, BaseMeasure, Mixup, Perturbed
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.kernels import HorizontalFlip
 from mixupmp.core.likelihoods import Categorical, Gaussian
@@ -147,8 +148,9 @@ def test_uniforms_drawn_in_blocks_are_those_drawn_one_by_one(steps: int) -> None
 
 
 @pytest.mark.parametrize("recipe", [replace(WHOLE, epochs=50), BATCHES, ADAM])
-def test_a_state_put_back_goes_on_to_the_same_bits(recipe: Recipe) -> None:
-    whole = plan(mixup_mp(1.0, 1.0, 3), recipe)
+@pytest.mark.parametrize("base", [Mixup(1.0), AtLayer(Mixup(1.0), "2"), AtLayer(Perturbed(), "2")])
+def test_a_state_put_back_goes_on_to_the_same_bits(recipe: Recipe, base: BaseMeasure) -> None:
+    whole = plan(martingale_posterior(1.0, base, 3), recipe)
     members = (0, 1, 2)
     groups = [(0, 2), (1,)]
     straight = VectorizedFit(whole, groups)

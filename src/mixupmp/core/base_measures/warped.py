@@ -57,7 +57,8 @@ class WarpedMixup:
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         draws = self.draw(count, generator).to(seen.inputs.device)
         first, second = choose(draws[:2], len(seen.inputs))
-        rows = (seen.inputs if self.distance == "inputs" else seen.targets).flatten(1)
+        # Inside a network (`AtLayer`) the share is a draw, not something that the layers before it learn.
+        rows = (seen.inputs if self.distance == "inputs" else seen.targets).detach().flatten(1)
         squared = (rows.index_select(0, first) - rows.index_select(0, second)).square().sum(1)
         return mix(seen, first, second, self.share(draws, squared))
 

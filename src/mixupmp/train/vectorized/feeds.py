@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from mixupmp.core import seeds
-from mixupmp.core.base_measures import Mixup, WarpedMixup, choose, pair_weights
+from mixupmp.core.base_measures import AtLayer, Mixup, WarpedMixup, choose, pair_weights
 from mixupmp.core.batch import Batch
 from mixupmp.core.kernels import identity
 from mixupmp.core.plan import Plan
@@ -36,6 +36,7 @@ class Feed(Protocol):
     """Hands out the batches of all members, step by step, and knows where its generators are."""
 
     steps_an_epoch: int
+    draws: list[Generator]
 
     def next(self, step: int) -> Stacked: ...
 
@@ -52,12 +53,17 @@ def feed_for(plan: Plan, members: tuple[int, ...], states: list[Tensor] | None) 
     first, size = futures[0], plan.recipe.batch_size
     if plan.method.predictive.kernel is identity and isinstance(first.data.rows, Rows):
         whole = size is None or size >= len(first)
-        if whole and (isinstance(first, FixedFuture) or first.predictive.ratio == 0):
+        if whole and (isinstance(first, FixedFuture) or _seen_alone(first)):
             return Constant(futures, draws)
-        blends = first.predictive.ratio == 0 or type(first.predictive.base) in (Mixup, WarpedMixup)
+        blends = _seen_alone(first) or type(first.predictive.base) in (Mixup, WarpedMixup)
         if isinstance(first, ResampledFuture) and blends:
             return WholeMixup(first, draws) if whole else Shuffled(plan, members, first, draws)
     return OneByOne(plan, members, futures, draws)
+
+
+def _seen_alone(future: Future) -> bool:
+    """Whether batches are of seen rows alone: there are no pseudo rows, or they enter inside the network."""
+    return future.predictive.ratio == 0 or isinstance(future.predictive.base, AtLayer)
 
 
 class OneByOne:
@@ -123,7 +129,7 @@ class Shuffled:
             each = [_chunks(self.plan, member, epoch, len(self.future)) for member in self.members]
             self.epoch, self.orders = epoch, [torch.stack(chunks) for chunks in zip(*each, strict=True)]
         order = self.orders[done]  # (members, rows)
-        if self.future.predictive.ratio == 0:
+        if _seen_alone(self.future):
             return self._stacked(self._rows(order), self.weights[order])
         count = self.future.pseudo_rows or order.shape[1]
         for_seen, for_pseudo = self.future.factors(order.shape[1], count)
@@ -149,7 +155,7 @@ class Shuffled:
             share = base.share(uniforms)
         else:
             parts = [rows.transpose(1, 2).split(self.sizes, 1) for rows in (first, second)]
-            share = _warped(base, uniforms, *parts)
+            share = warped_share(base, uniforms, *parts)
         weights = torch.ones(share.shape) if self.alike else pair_weights(self.weights[order], *pairs)
         return second.lerp_(first, share.unsqueeze(2)), weights
 
@@ -214,7 +220,7 @@ class WholeMixup:
             share = self.mixing[step]
         else:
             sizes = (self.batch.inputs.shape[1], self.batch.targets.shape[1])
-            share = _warped(self.base, self.uniforms[:, step], first.split(sizes, 1), second.split(sizes, 1))
+            share = warped_share(self.base, self.uniforms[:, step], first.split(sizes, 1), second.split(sizes, 1))
         torch.lerp(second, first, share.unsqueeze(1), out=self.blends)
         if self.uneven:
             weights = pair_weights(self.weights, *pairs).view(len(self.draws), 1, self.count)
@@ -233,7 +239,7 @@ class WholeMixup:
         return states
 
 
-def _warped(base: WarpedMixup, uniforms: Tensor, first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
+def warped_share(base: WarpedMixup, uniforms: Tensor, first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
     """Shares of pairs, (members, rows), given their inputs and targets as (members, columns, rows)."""
     part = ("inputs", "targets").index(base.distance)
     return base.share(uniforms, (first[part] - second[part]).square().sum(1))

@@ -10,9 +10,11 @@ from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.script import scripted
 from mixupmp.core.kernels import uses_global_generator
 from mixupmp.core.plan import Plan
+from mixupmp.core.predictive import ResampledFuture
 from mixupmp.core.rows import Rows
 from mixupmp.train.state import check_buffers
 from mixupmp.train.vectorized.feeds import Stacked, feed_for
+from mixupmp.train.vectorized.inside import Entered, Entry, entry_of
 
 
 def vectorizable(network: nn.Module, shape: tuple[int, ...] = ()) -> bool:
@@ -46,8 +48,9 @@ def unsuited(plan: Plan) -> str | None:
         return f"the precision {plan.recipe.precision}"
     if plan.method.predictive.adaptive:
         return "a base measure that adapts after each epoch"
-    if isinstance(plan.method.predictive.base, AtLayer) and plan.method.predictive.ratio > 0:
-        return "a base measure that acts inside the network"
+    inside = isinstance(plan.method.predictive.base, AtLayer) and plan.method.predictive.ratio > 0
+    if inside and entry_of(plan) is None:
+        return "a base measure that acts inside the network, but not between two of its linear layers"
     if uses_global_generator(plan.method.predictive.kernel):
         return "a kernel that takes no generator and may draw from the global one, which members would share"
     if not isinstance(plan.train, Rows):
@@ -74,6 +77,8 @@ class Group:
                 "another engine for this network",
                 "Only sequences of Linear and ReLU are trained in one program.",
             )
+        self.entry = entry_of(plan)
+        self.future = ResampledFuture(plan.method.predictive, plan.training_data(), plan.recipe.pseudo_batch_size)
         self.names = [name for name, _ in networks[0].named_parameters()]
         stack = [torch.stack([dict(n.named_parameters())[name].detach() for n in networks]) for name in self.names]
         self.parameters = [nn.Parameter(p if p.ndim == 3 else p.unsqueeze(-1)) for p in stack]
@@ -98,17 +103,41 @@ class Group:
     def step(self, step: int) -> Stacked:
         """One step of every member; returns the batch it was made on."""
         batch = self.feed.next(step)
-        outputs, slopes = self._room(batch.inputs.shape[-1])
-        self.forward(batch.inputs, self.weights, self.biases, outputs)
-        slope = self.plan.task.likelihood.output_gradient(outputs[-1], batch.targets, dim=1)
-        slope.mul_(batch.shares)
-        self.backward(batch.inputs, self.weights, outputs, slope, slopes, *self.gradients)
+        if self.entry is None:
+            self._gradients(batch.inputs, batch, 0)
+        else:
+            batch = self._gradients_inside(batch, self.entry)
         rate = self.plan.recipe.rate(step, self.feed.steps_an_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.sound.add_(torch.isfinite(self._shows.sum(1)))
         return batch
+
+    def _gradients(self, inputs: Tensor, batch: Stacked, first: int) -> Tensor:
+        """Gradients of the layers from `first` on, whose inputs these are; the slope of the first one's outputs."""
+        outputs, slopes = (part[first:] for part in self._room(inputs.shape[-1]))
+        weights, biases, (to_weights, to_biases) = self.weights[first:], self.biases[first:], self.gradients
+        self.forward(inputs, weights, biases, outputs)
+        slope = self.plan.task.likelihood.output_gradient(outputs[-1], batch.targets, dim=1)
+        slope.mul_(batch.shares)
+        self.backward(inputs, weights, outputs, slope, slopes, to_weights[first:], to_biases[first:])
+        return slopes[0] if slopes else slope
+
+    def _gradients_inside(self, seen: Stacked, entry: Entry) -> Stacked:
+        """Gradients where pseudo rows enter at a layer: of the layers after it, then of those before."""
+        last = entry.depth - 1
+        outputs, slopes = (part[: entry.depth] for part in self._room(seen.inputs.shape[-1]))
+        weights, biases = self.weights[: entry.depth], self.biases[: entry.depth]
+        self.forward(seen.inputs, weights, biases, outputs)
+        values = outputs[last].relu_() if entry.activated else outputs[last]
+        entered = Entered(entry, values, seen, self.future, self.feed.draws)
+        slope = self._gradients(entered.inputs.detach(), entered.batch, entry.depth)
+        slope = entered.slope(self.weights[entry.depth].transpose(1, 2) @ slope)
+        slope = slope * (values > 0) if entry.activated else slope
+        to_weights, to_biases = (part[: entry.depth] for part in self.gradients)
+        self.backward(seen.inputs, weights, outputs, slope, slopes[:last], to_weights, to_biases)
+        return Stacked(*(part.detach() for part in entered.batch))
 
     def _room(self, rows: int) -> tuple[list[Tensor], list[Tensor]]:
         """Buffers that are used again at each step: fresh memory of this size costs more than the arithmetic."""
