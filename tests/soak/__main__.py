@@ -4,10 +4,12 @@ Usage: python -m tests.soak [--minutes 60] [--engine inline ...] [--counts count
 
 By turns, a MixupMP run is killed (SIGKILL) before its n-th file operation, n = 1, 2, 3, ..., until all are covered, and
 a run of any method meets a fault at random: a kill at an operation or a moment (of the process, of a worker, of all at
-once), a disk that is full from an operation on, or one that fails once. Every third time a second fault meets the
-resumed run. Then it is resumed to its end. A run is lost if its weights are not those of an undisturbed run, if `load`
-or `verify` refuses the folder, or if it ended in anything but an error that says what happened. Engines share the time.
-With `--counts` a soak goes on from where the one before it was stopped, at any moment.
+once), a disk that is full from an operation on, or one that fails once. On Ray the operation is that of the calling
+process until all of those are covered, then that of a worker: Ray starts its member again, and the run must come to its
+end. Every third time a second fault meets the resumed run. Then it is resumed to its end. A run is lost if its weights
+are not those of an undisturbed run, if `load` or `verify` refuses the folder, or if it ended in anything but an error
+that says what happened. Engines share the time. With `--counts` a soak goes on from where the one before it was
+stopped, at any moment.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 
 import torch
 from tests.soak import program
-from tests.soak.faults import AT_MOMENT, AT_OPERATION, KILLED, REFUSED, Fault, run
+from tests.soak.faults import AT_MOMENT, AT_OPERATION, IN_WORKER, KILLED, REFUSED, Fault, run
 
 from mixupmp import load
 from mixupmp.core.errors import InvalidArgument, MixupMPError
@@ -82,6 +84,8 @@ class Tally:
     turns: int = 0
     next_operation: int = 1
     covered: bool = False
+    next_in_worker: int = 1  # on Ray
+    covered_in_worker: bool = False
     faults: Counter[str] = field(default_factory=Counter)
     twice: int = 0
     methods: set[str] = field(default_factory=set)
@@ -90,7 +94,8 @@ class Tally:
     @property
     def counts(self) -> dict[str, Any]:
         """All of it as JSON, for a soak that goes on from here."""
-        plain = {name: getattr(self, name) for name in ("turns", "next_operation", "covered", "twice", "lost")}
+        names = ("turns", "next_operation", "covered", "next_in_worker", "covered_in_worker", "twice", "lost")
+        plain = {name: getattr(self, name) for name in names}
         return {**plain, "faults": dict(self.faults), "methods": sorted(self.methods)}
 
     def go_on(self, counts: dict[str, Any]) -> None:
@@ -101,11 +106,27 @@ class Tally:
     def kills(self) -> int:
         return sum(count for kind, count in self.faults.items() if kind.startswith("kill"))
 
+    @property
+    def in_turn(self) -> Fault | None:
+        """The kill that comes next, if not all operations have been covered."""
+        if not self.covered:
+            return Fault("kill", self.next_operation)
+        return Fault(IN_WORKER, self.next_in_worker) if self.engine == "ray" and not self.covered_in_worker else None
+
+    def had_turn(self, fault: Fault, happened: bool) -> None:
+        """Go on to the next operation; one that a run does not come to is beyond its last."""
+        if fault.kind == IN_WORKER:
+            self.next_in_worker, self.covered_in_worker = self.next_in_worker + 1, not happened
+        else:
+            self.next_operation, self.covered = self.next_operation + 1, not happened
+
 
 def next_faults(tally: Tally, chance: random.Random) -> tuple[str, list[Fault]]:
     """Of the next run: its method, and what happens to it when it is started and when it is resumed."""
-    method, faults = IN_TURN, [Fault("kill", tally.next_operation)]
-    if tally.covered or tally.turns % 2:
+    method, in_turn = IN_TURN, tally.in_turn
+    if in_turn is not None and tally.turns % 2 == 0:
+        faults = [in_turn]
+    else:
         method, faults = chance.choice(sorted(method_names())), [random_fault(tally, chance)]
         while not tally.undisturbed.hashes(tally.engine, method):
             method = chance.choice(sorted(method_names()))
@@ -124,12 +145,11 @@ def disturb(tally: Tally, folder: Path, chance: random.Random) -> None:
     """One more disturbed and resumed run."""
     method, faults = next_faults(tally, chance)
     what, met = f"{tally.engine}, {method}", 0
-    in_turn = method == IN_TURN and faults[0] == Fault("kill", tally.next_operation)
+    in_turn = tally.in_turn
     for number, fault in enumerate(faults):
         code, happened = run(folder, tally.engine, method, fault)
-        if number == 0 and in_turn:
-            tally.next_operation += 1
-            tally.covered = tally.covered or not happened
+        if number == 0 and method == IN_TURN and fault == in_turn:
+            tally.had_turn(fault, happened)
         what += f"; {fault}: exit code {code}"
         if code not in (0, KILLED, REFUSED):
             tally.lost.append(f"{what}\n{_end_of_log(folder)}")
@@ -160,14 +180,20 @@ def _end_of_log(folder: Path) -> str:
     return folder.with_suffix(".log").read_text(errors="replace")[-2500:]
 
 
+def _covered(following: int, all_of_them: bool) -> str:
+    return f"all {following - 2}" if all_of_them else f"the first {following - 1}"
+
+
 def table(tallies: Sequence[Tally]) -> str:
-    kinds = (*AT_OPERATION, *AT_MOMENT)
-    names = ["kill at an operation", "full disk", "failing disk", *AT_MOMENT]
+    kinds = (*AT_OPERATION, IN_WORKER, *AT_MOMENT)
+    names = ["kill at an operation", "full disk", "failing disk", "kill at a Ray worker's operation", *AT_MOMENT]
     lines = [f"| engine | {' | '.join(names)} | kills | two in a row | operations covered | methods | lost |"]
     lines.append("| --- |" + " ---: |" * (len(names) + 2) + " --- | ---: | ---: |")
     for tally in tallies:
         counts = " | ".join(str(tally.faults[kind]) for kind in kinds)
-        covered = f"all {tally.next_operation - 2}" if tally.covered else f"the first {tally.next_operation - 1}"
+        covered = _covered(tally.next_operation, tally.covered)
+        if tally.engine == "ray":
+            covered += f"; of a worker {_covered(tally.next_in_worker, tally.covered_in_worker)}"
         lines.append(
             f"| {tally.engine} | {counts} | {tally.kills} | {tally.twice} | {covered} | {len(tally.methods)} | "
             f"{len(tally.lost)} |"

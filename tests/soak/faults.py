@@ -21,6 +21,7 @@ from mixupmp.train.run import Engine
 
 TIMEOUT = 300.0  # seconds for one run; longer counts as lost
 AT_OPERATION = ("kill", "full disk", "failing disk")
+IN_WORKER = "kill in a worker"  # at an operation of one of Ray's workers, whose member Ray then starts again
 AT_MOMENT = ("kill parent", "kill worker", "kill group")
 KILLED, REFUSED, CRASHED = -signal.SIGKILL, 2, 1  # exit codes
 
@@ -35,7 +36,7 @@ class Fault:
     def __str__(self) -> str:
         return (
             f"{self.kind} at operation {self.place}"
-            if self.kind in AT_OPERATION
+            if self.kind in (*AT_OPERATION, IN_WORKER)
             else f"{self.kind} after {self.place:.2f} s"
         )
 
@@ -54,6 +55,8 @@ def run(folder: Path, engine: Engine, method: str, fault: Fault | None = None) -
         finished, status = os.waitpid(process, os.WNOHANG)
         if finished:
             code = os.waitstatus_to_exitcode(status)
+            if fault is not None and fault.kind == IN_WORKER:
+                return code, _mark(folder).exists()
             return code, happened or (fault is not None and not at_moment and code != 0)
         elapsed = time.monotonic() - started
         if at_moment and not happened and elapsed > fault.place:
@@ -61,6 +64,11 @@ def run(folder: Path, engine: Engine, method: str, fault: Fault | None = None) -
         if elapsed > TIMEOUT:
             _kill(process, "kill group")
         time.sleep(0.002)
+
+
+def _mark(folder: Path) -> Path:
+    """The file that is there once a worker of this run was killed."""
+    return folder.with_suffix(".killed")
 
 
 def _kill(process: int, kind: str) -> bool:
@@ -101,6 +109,11 @@ def _become_program(folder: Path, engine: Engine, method: str, fault: Fault | No
             sys.path.insert(0, str(Path(sitecustomize.__file__).parent))  # worker processes start with this path
             os.environ[sitecustomize.VARIABLE] = f"{fault.kind} {fault.place:.0f}"
             sitecustomize.install(fault.kind, int(fault.place))
+        if fault is not None and fault.kind == IN_WORKER:  # Ray's processes start with this environment
+            inject = str(Path(sitecustomize.__file__).parent)
+            os.environ["PYTHONPATH"] = os.pathsep.join([inject, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+            os.environ[sitecustomize.VARIABLE] = f"kill {fault.place:.0f}"
+            os.environ[sitecustomize.ONCE] = str(_mark(folder))
         program.main(folder, engine, method)
         code = 0
     except MixupMPError as error:

@@ -2,7 +2,8 @@
 
 Worker processes import this module at their start, as its folder is on their path; the fault comes from the variable
 SOAK_FAULT, as in "kill 12". What the import system writes does not pass through `os`, so the count is the same in every
-run.
+run. Of Ray's processes only workers count, from when they have the code of a fit. With SOAK_ONCE, the path of a file
+that is made then, the fault meets one process alone, and not the one that is started in its place.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import errno
 import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-VARIABLE = "SOAK_FAULT"
+VARIABLE, ONCE = "SOAK_FAULT", "SOAK_ONCE"
 TAKING_SPACE = {"mkdir", "open", "write"}
 OPERATIONS = ("mkdir", "write", "ftruncate", "fsync", "replace", "unlink", "rmdir")
 
-_plain_fdopen = os.fdopen
+_plain_fdopen, _plain_open = os.fdopen, os.open
+_on_ray = any(argument.endswith("default_worker.py") for argument in sys.orig_argv)
 _count = 0
 _guard = threading.Lock()
 
@@ -27,14 +30,27 @@ _guard = threading.Lock()
 def _step(name: str, kind: str, place: int) -> None:
     """Count an operation; at its place the fault happens."""
     global _count
+    if _on_ray and "mixupmp.train.job" not in sys.modules:
+        return
     with _guard:
         _count += 1
-        if kind == "kill" and _count == place:
+        if kind == "kill" and _count == place and _first():
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "full disk" and _count >= place and name in TAKING_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if kind == "failing disk" and _count == place:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _first() -> bool:
+    """Whether no other process has met the fault, where it is to happen once."""
+    if ONCE not in os.environ:
+        return True
+    try:
+        os.close(_plain_open(os.environ[ONCE], os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _counted(name: str, kind: str, place: int) -> Callable[..., Any]:
@@ -72,6 +88,6 @@ def install(kind: str, place: int) -> None:
     os.fdopen = fdopen
 
 
-if VARIABLE in os.environ:
+if VARIABLE in os.environ and (_on_ray or "ray" not in " ".join(sys.orig_argv)):
     _kind, _, _place = os.environ[VARIABLE].rpartition(" ")
     install(_kind, int(_place))
