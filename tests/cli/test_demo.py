@@ -33,8 +33,7 @@ def outcome() -> Outcome:
         )
         for name, make in CLASSIFIERS.items()
     }
-    with pytest.warns(UserWarning, match="train longer"):
-        return run_demo(Demo(rows=60, seeds=(0, 1)), classifiers=small)
+    return run_demo(Demo(rows=60, seeds=(0, 1)), classifiers=small)
 
 
 def test_the_classifiers_have_their_default_settings() -> None:

@@ -184,5 +184,4 @@ def _bar(demo: Demo) -> Iterator[Any]:
     """A bar over all fits."""
     with progress_bar() as progress:
         task = progress.add_task("training", total=demo.fits)
-        done = iter(range(demo.fits + 1))
-        yield lambda name, seed: progress.update(task, completed=next(done), description=f"{name}, seed {seed}")
+        yield lambda done: progress.update(task, advance=1, description=done)

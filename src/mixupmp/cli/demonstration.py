@@ -7,6 +7,7 @@ something to gain: few rows, and networks that interpolate them.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -16,6 +17,7 @@ from operator import add
 from mixupmp import data
 from mixupmp.core.errors import check
 from mixupmp.core.rows import Rows
+from mixupmp.core.threads import cores
 from mixupmp.data.corruptions import corrupt
 from mixupmp.decide.calibrators import pool
 from mixupmp.estimators.base_classifier import BaseClassifier
@@ -23,6 +25,8 @@ from mixupmp.estimators.mixup_mp import DeepEnsembleClassifier, MixupMPClassifie
 from mixupmp.metrics import Result, Scores
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.comparison import Summary, difference, summarize
+from mixupmp.train.pool import Call, run
+from mixupmp.train.progress import Callback
 from mixupmp.train.settings import fewer_rows
 
 Classifiers = Mapping[str, Callable[..., BaseClassifier]]
@@ -96,20 +100,28 @@ def _both(trial: SeedOutcome, key: tuple[str, str]) -> dict[str, float]:
 
 
 def run_demo(
-    demo: Demo, progress: Callable[[str, int], None] = lambda name, seed: None, classifiers: Classifiers = CLASSIFIERS
+    demo: Demo, progress: Callable[[str], None] = lambda done: None, classifiers: Classifiers = CLASSIFIERS
 ) -> Outcome:
-    """Fit and measure everything; `progress` is called before each fit. All seeds share the test rows."""
-    dataset = data.load("digits")
-    sets = corrupted_sets(dataset.test, demo.severity)
-    trials = []
-    for seed in demo.seeds:
-        train = fewer_rows(dataset, demo.rows, seed).train
-        fitted = {}
-        for name, classifier in classifiers.items():
-            progress(name, seed)
-            fitted[name] = classifier(random_state=seed).fit(train.inputs, train.labels)
-        trials.append(_measured(seed, fitted, sets))
-    return Outcome(demo, tuple(trials))
+    """Fit everything, side by side in worker processes, and measure it. All seeds share the test rows.
+
+    `progress` is called with what was fitted, as each fit ends.
+    """
+    sets = corrupted_sets(data.load("digits").test, demo.severity)
+    wanted = [
+        (name, seed) for name in reversed(list(classifiers)) for seed in demo.seeds
+    ]  # longest first
+    calls = [Call(_fitted, (classifiers[name], demo.rows, seed), f"{name}, seed {seed}") for name, seed in wanted]
+    workers = min(cores(), len(calls))
+    found = run(calls, workers=workers, on_result=lambda index, _: progress(calls[index].label))
+    fitted = dict(zip(wanted, map(pickle.loads, found), strict=True))
+    by_seed = ({name: fitted[name, seed] for name in classifiers} for seed in demo.seeds)
+    return Outcome(demo, tuple(_measured(seed, own, sets) for seed, own in zip(demo.seeds, by_seed, strict=True)))
+
+
+def _fitted(_: Callback, classifier: Callable[..., BaseClassifier], rows: int, seed: int) -> bytes:
+    """The fitted classifier, pickled: torch sends tensors by shared memory, which ends with the worker."""
+    train = fewer_rows(data.load("digits"), rows, seed).train
+    return pickle.dumps(classifier(random_state=seed).fit(train.inputs, train.labels))
 
 
 def corrupted_sets(test: Rows, severity: int) -> dict[str, Rows]:
