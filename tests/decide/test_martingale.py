@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from mixupmp import Dataset, Recipe, Rows, deep_ensemble, fit, plan_for
-from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.decide.martingale import Learner, martingale_diagnostic, plan_learner
 
 Floats = NDArray[np.float64]
 X, Y = np.zeros((12, 1)), np.array([0] * 8 + [1] * 3 + [2])
 
 
-def urn(power: float) -> Learner:
+def urn(power: float, classes: int = 3) -> Learner:
     """P_n proportional to (count + 1)^power: Polya's urn at power 1, and no martingale at any other."""
 
-    def learn(inputs: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Floats]:
-        mass = (np.bincount(labels, minlength=3) + 1.0) ** power
+    def learn(inputs: Any, labels: NDArray[np.int64], seed: int) -> Callable[[Any], Floats]:
+        mass = (np.bincount(labels, minlength=classes) + 1.0) ** power
         return lambda inputs: np.tile(mass / mass.sum(), (len(inputs), 1))
 
     return learn
@@ -46,6 +49,34 @@ def test_an_urn_shows_no_drift_more_often_than_its_level() -> None:
     ]
     assert np.mean(np.array(values) < 0.05) < 0.13  # binomial(100, .05) is above 12 once in 1,000
     assert 0.35 < np.mean(values) < 0.7
+
+
+@pytest.mark.parametrize("rows", [1, 5, 50])
+@pytest.mark.parametrize("counts", [(25, 25), (45, 5), (50, 0), (40, 5, 5)])
+def test_nor_does_an_urn_where_a_rare_label_makes_up_for_many_small_changes(counts: tuple[int, ...], rows: int) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    inputs = np.zeros((50, 1))
+    values = [
+        martingale_diagnostic(urn(1, len(counts)), inputs, labels, X[:1], rows=rows, futures=8, seed=seed).p_value
+        for seed in range(80)
+    ]
+    assert np.mean(np.array(values) < 0.05) < 0.15  # binomial(80, .05) is above 11 once in 1,000
+
+
+@pytest.mark.parametrize("power", [0.5, 3])
+def test_an_urn_that_is_flattened_or_sharpened_is_rejected(power: float) -> None:
+    values = [
+        martingale_diagnostic(urn(power), X, Y, X[:1], rows=24, futures=20, seed=seed).p_value for seed in range(20)
+    ]
+    assert np.mean(np.array(values) < 0.05) > 0.8
+
+
+def test_a_drift_that_no_rare_label_can_make_up_for_is_found() -> None:
+    def learn(inputs: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Floats]:
+        found = [1.0, 0.0, 0.0] if len(labels) == len(Y) else [0.9, 0.1, 0.0]
+        return lambda inputs: np.tile(found, (len(inputs), 1))
+
+    assert martingale_diagnostic(learn, X, Y, X[:1], futures=12).p_value < 0.01
 
 
 def test_the_drift_of_a_sharpened_urn_is_found_and_has_its_size() -> None:
@@ -87,7 +118,81 @@ def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
         martingale_diagnostic(urn(1), X, Y, X[:1], **wrong)
 
 
-def test_a_plan_is_a_learner(table: Dataset) -> None:
+@pytest.mark.parametrize("form", [list, pd.DataFrame, torch.from_numpy, lambda values: [str(v) for v in values]])
+def test_inputs_come_in_any_form_and_reach_the_learner_in_it(form: Callable[[Floats], Any]) -> None:
+    wanted = martingale_diagnostic(urn(1), X, Y, X[:2])
+    kinds = set()
+
+    def learn(inputs: Any, labels: NDArray[np.int64], seed: int) -> Callable[[Any], Floats]:
+        kinds.add(type(inputs))
+        assert len(inputs) == len(labels)
+        return urn(1)(inputs, labels, seed)
+
+    for labels in (Y, list(Y), torch.from_numpy(Y), pd.Series(Y)):
+        found = martingale_diagnostic(learn, form(X), labels, form(X[:2]))
+        assert np.array_equal(found.drift, wanted.drift)
+        assert found.p_value == wanted.p_value
+    assert kinds == {type(form(X))}
+
+
+def test_predictions_may_be_a_tensor() -> None:
+    def learn(inputs: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Any]:
+        predict = urn(1)(inputs, labels, seed)
+        return lambda inputs: torch.from_numpy(predict(inputs)).requires_grad_()
+
+    assert martingale_diagnostic(learn, X, Y, X[:1]).p_value == martingale_diagnostic(urn(1), X, Y, X[:1]).p_value
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (np.array(["a", "b", "c"] * 4), "labels must be the class numbers of rows, counted from 0.*np.unique"),
+        (Y + 0.5, "labels must be the class numbers"),
+        (Y - 1, "labels must be the class numbers"),
+        (Y + 1, "labels must be class numbers below 3, as the learner predicts 3 classes, got 3.*np.unique"),
+        (Y[:, None], "labels must be the class numbers"),
+        (Y[:5], "labels must be as many as inputs, 12, got 5"),
+    ],
+)
+def test_labels_that_are_no_class_numbers_are_refused(labels: Any, said: str) -> None:
+    def learn(inputs: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Floats]:
+        return lambda inputs: np.full((len(inputs), 3), 1 / 3)
+
+    with pytest.raises(InvalidArgument, match=said):
+        martingale_diagnostic(learn, X, labels, X[:1])
+
+
+def test_queries_must_be_there() -> None:
+    with pytest.raises(InvalidArgument, match="queries must be at least one row"):
+        martingale_diagnostic(urn(1), X, Y, X[:0])
+
+
+def predicts(later: Any, first: Any = ((0.2, 0.3, 0.5),)) -> Learner:
+    """Other probabilities where new rows have come."""
+
+    def learn(inputs: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Floats], Any]:
+        return lambda inputs: np.repeat(first if len(labels) == len(Y) else later, len(inputs), 0)
+
+    return learn
+
+
+@pytest.mark.parametrize(
+    ("learner", "said"),
+    [
+        (predicts([[np.nan] * 3]), "the learner's probabilities hold NaN or infinity"),
+        (predicts([[0.2, 0.3, 0.5]], [[np.nan] * 3]), "the learner's probabilities hold NaN or infinity"),
+        (predicts([[-1.0, 1.0, 1.0]]), "hold a negative number"),
+        (predicts([[1.0, 2.0, 3.0]]), "must sum to one"),
+        (predicts([[0.5, 0.5]]), r"of shape \(1, 3\), \(rows, classes\), got \(1, 2\)"),
+        (predicts([[0.5, 0.5]], [0.5]), r"of shape \(rows, classes\), got \(1,\)"),
+    ],
+)
+def test_predictions_that_are_no_probabilities_are_refused(learner: Learner, said: str) -> None:
+    with pytest.raises((InvalidArgument, BadData), match=said):
+        martingale_diagnostic(learner, X, Y, X[:1])
+
+
+def test_a_plan_is_a_learner_also_of_arrays(table: Dataset) -> None:
     plan = plan_for(table, deep_ensemble(2), "mlp", Recipe(epochs=2), seed=0)
     assert isinstance(plan.train, Rows)
     found = martingale_diagnostic(
@@ -97,3 +202,6 @@ def test_a_plan_is_a_learner(table: Dataset) -> None:
     assert found.drift.shape == tuple(before.shape)
     assert np.abs(found.drift.sum(1)).max() < 1e-6  # probabilities sum to one before and after
     assert found.change > 0
+    frame, queries = pd.DataFrame(plan.train.inputs.numpy()), table.test.inputs.tolist()
+    again = martingale_diagnostic(plan_learner(plan), frame, plan.train.labels, queries, rows=2, futures=2)
+    assert np.array_equal(again.drift, found.drift)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import exp, expm1, sqrt
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from torch import Tensor
 from mixupmp.core.errors import check, whole
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
+from mixupmp.data.arrays import as_inputs
+from mixupmp.metrics.checks import checked_probabilities
 from mixupmp.train.run import Engine, fit
 
 Floats = NDArray[np.float64]
@@ -32,6 +34,7 @@ Integers = NDArray[np.int64]
 # (inputs, labels, seed) -> predict, which maps inputs to probabilities (rows, classes).
 Learner = Callable[[Any, Integers, int], Callable[[Any], Floats]]
 FLIPS = 2000
+NUMBERED = "Labels of any kind are numbered by np.unique(labels, return_inverse=True)[1]."
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,10 @@ class MartingaleDiagnostic:
         Root mean square of a single future's change: what `size` is to be compared with.
     p_value : float
         Of the hypothesis of no drift: the share of random signs, one for each future, that give a mean change at least
-        as large. Exact where changes are symmetric about zero without drift.
+        as large. Exact where changes are symmetric about zero without drift. They are not where predictions are
+        confident, as a rare label makes up for many small changes; so it is at least the chance that all labels drawn
+        are the most probable ones, unless the drift is more than rare labels can make up for. Draw more rows or
+        futures where that is the reason for a large one.
     futures, rows : int
         How many were simulated, and the new rows in each.
     """
@@ -75,9 +81,9 @@ class MartingaleDiagnostic:
 
 def martingale_diagnostic(
     learner: Learner,
-    inputs: object,
-    labels: Integers,
-    queries: object,
+    inputs: Any,
+    labels: object,
+    queries: Any,
     *,
     rows: int | None = None,
     steps: int = 1,
@@ -92,7 +98,8 @@ def martingale_diagnostic(
         Learns from rows: ``learner(inputs, labels, seed)`` returns a function from inputs to probabilities. Called with
         the seed of a future before and after the new rows, so that what the seed alone changes cancels out.
     inputs, labels
-        The rows seen, as arrays or tensors; labels count from 0.
+        The rows seen: an array, a tensor, a data frame or a list, which the learner gets in the same form, and class
+        numbers from 0, which it gets as an array.
     queries
         Inputs at which predictions are compared.
     rows
@@ -119,13 +126,14 @@ def martingale_diagnostic(
     >>> found.p_value > 0.05
     True
     """
-    new = max(1, len(labels) // 10) if rows is None else rows
+    numbers = _class_numbers(labels, len(inputs))
+    new = max(1, len(numbers) // 10) if rows is None else rows
     check(whole(new), "rows", rows, "a whole number, at least 1")
     check(whole(steps), "steps", steps, "a whole number, at least 1")
     check(whole(futures, 2), "futures", futures, "a whole number, at least 2")
-    changes = np.stack(
-        [_change(learner, inputs, labels, queries, new, steps, seed, number) for number in range(futures)]
-    )
+    check(len(queries) > 0, "queries", queries, "at least one row")
+    found = [_change(learner, inputs, numbers, queries, new, steps, seed, number) for number in range(futures)]
+    changes, log_chances = (np.stack(values) for values in zip(*found, strict=True))
     drift = changes.mean(0)
     error = changes.std(0, ddof=1) / sqrt(futures)
     squared = float((drift**2 - error**2).mean())
@@ -134,7 +142,7 @@ def martingale_diagnostic(
         standard_error=error,
         size=sqrt(max(0.0, squared)),
         change=sqrt(float((changes**2).mean())),
-        p_value=_p_value(changes.reshape(futures, -1), seed),
+        p_value=_p_value(changes.reshape(futures, -1), float(log_chances.mean()), seed),
         futures=futures,
         rows=new * steps,
     )
@@ -156,37 +164,77 @@ def plan_learner(plan: Plan, engine: Engine = "auto") -> Learner:
         For `martingale_diagnostic`.
     """
 
-    def learn(inputs: Tensor, labels: Integers, seed: int) -> Callable[[Any], Floats]:
-        rows = Rows(inputs, torch.from_numpy(labels))
+    def tensor(inputs: Any) -> Tensor:
+        is_tensor = isinstance(inputs, Tensor)
+        return inputs if is_tensor else as_inputs(np.asarray(inputs), "inputs", plan.task.input_shape)
+
+    def learn(inputs: Any, labels: Integers, seed: int) -> Callable[[Any], Floats]:
+        rows = Rows(tensor(inputs), torch.from_numpy(labels))
         posterior = fit(replace(plan, train=rows, validation=None, seed=seed), engine=engine)
-        return lambda inputs: posterior.probabilities(inputs).cpu().double().numpy()
+        return lambda inputs: posterior.probabilities(tensor(inputs)).cpu().double().numpy()
 
     plan.task.require_classes("for the martingale diagnostic")
     return learn
 
 
+def _class_numbers(labels: object, rows: int) -> Integers:
+    """The labels as an array, one for each row."""
+    numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    right = numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size > 0 and numbers.min() >= 0
+    check(right, "labels", numbers.ravel()[:5].tolist(), "the class numbers of rows, counted from 0", NUMBERED)
+    check(len(numbers) == rows, "labels", len(numbers), f"as many as inputs, {rows}")
+    return numbers.astype(np.int64)
+
+
+def _probabilities(values: object, rows: int, classes: int | None = None) -> Floats:
+    """What a learner predicts for so many rows."""
+    name = "the learner's probabilities"
+    found = checked_probabilities(values if isinstance(values, Tensor) else np.asarray(values, np.float64), name=name)
+    wanted = (rows, classes or found.shape[1])
+    check(found.shape == wanted, name, tuple(found.shape), f"of shape {wanted}, (rows, classes)")
+    return found.cpu().double().numpy()
+
+
+def _take(inputs: Any, places: Integers) -> Any:
+    """These rows, in the form of the inputs."""
+    if isinstance(inputs, list | tuple):
+        return [inputs[place] for place in places]
+    return inputs.iloc[places] if hasattr(inputs, "iloc") else inputs[places]
+
+
 def _change(
     learner: Learner, inputs: Any, labels: Integers, queries: Any, rows: int, steps: int, seed: int, future: int
-) -> Floats:
-    """The change in probabilities (queries, classes) along one future."""
+) -> tuple[Floats, float]:
+    """The change in probabilities (queries, classes) along a future; log chance that its labels are the likeliest."""
     draws = np.random.default_rng((seed, future))
     own = int(draws.integers(2**31))
     chosen = np.arange(len(labels))
     predict = learner(inputs, labels, own)
-    before = np.asarray(predict(queries), np.float64)
+    before = _probabilities(predict(queries), len(queries))
+    classes, log_chance = before.shape[1], 0.0
+    must = f"class numbers below {classes}, as the learner predicts {classes} classes"
+    check(int(labels.max()) < classes, "labels", int(labels.max()), must, NUMBERED)
     for _ in range(steps):
         places = draws.integers(len(inputs), size=rows)
-        shares = np.asarray(predict(inputs[places]), np.float64).cumsum(1)
+        probabilities = _probabilities(predict(_take(inputs, places)), rows, classes)
+        shares = probabilities.cumsum(1)
+        log_chance += float(np.log(probabilities.max(1) / shares[:, -1]).sum())
         uniform = draws.random((rows, 1)) * shares[:, -1:]
         labels = np.concatenate([labels, (uniform >= shares[:, :-1]).sum(1)])
         chosen = np.concatenate([chosen, places])
-        predict = learner(inputs[chosen], labels, own)
-    return np.asarray(predict(queries), np.float64) - before
+        predict = learner(_take(inputs, chosen), labels, own)
+    return _probabilities(predict(queries), len(queries), classes) - before, log_chance
 
 
-def _p_value(changes: Floats, seed: int) -> float:
-    """The share of random signs of the futures that give a mean at least as large, the true signs among them."""
+def _p_value(changes: Floats, log_chance: float, seed: int) -> float:
+    """The share of random signs of the futures that give a mean at least as large, the true signs among them.
+
+    At least the chance that no unlikely label is drawn in any future, unless the mean is more than such labels can make
+    up for: they change a probability by at most one. `log_chance` is that of a single future.
+    """
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (FLIPS, len(changes)))
     sizes = np.square(signs @ changes).sum(1)
     true = np.square(changes.sum(0)).sum()
-    return float((1 + (sizes >= true * (1 - 1e-12)).sum()) / (1 + FLIPS))
+    share = float((1 + (sizes >= true * (1 - 1e-12)).sum()) / (1 + FLIPS))
+    made_up_for = float(np.abs(changes.mean(0)).max()) <= -expm1(log_chance)
+    return max(share, exp(len(changes) * log_chance)) if made_up_for else share
