@@ -43,6 +43,19 @@ def test_json_says_what_was_written_down(tmp_path: Path) -> None:
     assert config["spec"]["data"]["rows"] == 60
 
 
+def test_a_lone_network_that_predicts_one_class_is_named_and_kept(tmp_path: Path) -> None:
+    """Classes are uneven, and the inputs say nothing."""
+    lines = [
+        f"{value:.3f},{'rare' if row % 12 == 0 else 'common'}" for row, value in enumerate(np.sin(np.arange(120.0)))
+    ]
+    (tmp_path / "uneven.csv").write_text("\n".join(["x,label", *lines]))
+    said = mixupmp("fit", "--data", "uneven.csv", "--network", "mlp", "--method", "single-network", "--epochs", "60")
+    note = " ".join(said.out.split("note: ")[1].split())
+    assert note.startswith("member 0 predicted one class for all training rows")
+    assert note.endswith("lower the learning rate or train longer.")
+    assert "left out" not in note
+
+
 def test_runs_are_numbered_where_no_folder_is_given(tmp_path: Path) -> None:
     for expected in ("runs/clusters-mixup-mp", "runs/clusters-mixup-mp-2"):
         assert mixupmp("fit", "--data", "clusters", *SMALL, "--json").json["run"] == expected

@@ -105,7 +105,7 @@ def test_every_method_fits_and_gives_probabilities(make: Callable[..., Method]) 
     together = posterior.probabilities(inputs)
     assert torch.allclose(together.sum(-1), torch.ones(60), atol=1e-5)
     assert torch.allclose(together, each.mean(0), atol=1e-6)
-    assert posterior.notes == ()
+    assert len(posterior.networks) == posterior.wanted
     assert posterior.wanted == method.sampler.networks == len(posterior.summaries)
     assert make.__doc__
     assert method.name == make.__name__.replace("_", "-")
@@ -132,7 +132,7 @@ def test_a_member_by_itself_is_the_member_of_the_ensemble(make: Callable[..., Me
         assert same(bits(alone), [bits(whole)[member]])
         assert alone.wanted == 1
     if networks > 2:
-        some = fit(plan_of(built(make)), engine="inline", members=(2, 0))
+        some = fit(plan_of(built(make)), engine="inline", members=(2, 0), keep_collapsed=True)
         assert same(bits(some), [bits(whole)[2], bits(whole)[0]])
 
 

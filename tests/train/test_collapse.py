@@ -1,4 +1,4 @@
-"""A member whose outputs do not depend on its inputs is found, named and left out."""
+"""A member whose predictions do not depend on its inputs is always named, and left out where others have learned."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mixupmp import Posterior, Recipe, deep_ensemble, load, plan_for
-from mixupmp.core.member_summary import MemberSummary, left_out
+from mixupmp import Posterior, Recipe, Rows, deep_ensemble, load, plan_for
+from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.train.run import Engine, RunFolder, fit
 from small_data import small_table
 
 SHORT = Recipe(epochs=1, batch_size=16, learning_rate=1e-4)
-NOTE = "member {} collapsed: its outputs do not depend on its inputs"
+COLLAPSED = "collapsed: the outputs do not depend on the inputs"
 
 
 class Wrapped(nn.Module):
@@ -58,10 +58,10 @@ def members_of(posterior: Posterior) -> list[int]:
 def test_a_collapsed_member_is_left_out_and_named(engine: Engine, tmp_path: Path) -> None:
     posterior = fit(plan((1,), engine), engine=engine, run=tmp_path / "run")
     assert posterior.members == 2
-    assert posterior.notes == (NOTE.format(1),)
+    assert posterior.notes == (f"member 1 {COLLAPSED}; left out",)
     assert "2 of 3" in repr(posterior)
     assert [summary.collapsed for summary in posterior.summaries] == [False, True, False]
-    assert NOTE.format(1) in (tmp_path / "run" / "README.md").read_text()
+    assert f"Note: member 1 {COLLAPSED}; left out." in (tmp_path / "run" / "README.md").read_text()
     resumed = fit(plan((1,), engine), engine=engine, run=tmp_path / "run", resume=True)
     back = load(tmp_path / "run", lambda: network(engine == "vectorized"))
     rows = small_table().test.inputs
@@ -71,22 +71,33 @@ def test_a_collapsed_member_is_left_out_and_named(engine: Engine, tmp_path: Path
 
 
 @pytest.mark.parametrize("engine", ["inline", "vectorized"])
-def test_it_is_kept_where_that_is_asked_for(engine: Engine, tmp_path: Path) -> None:
+def test_it_is_kept_where_that_is_asked_for_and_still_named(engine: Engine, tmp_path: Path) -> None:
     posterior = fit(plan((1,), engine), engine=engine, run=tmp_path, keep_collapsed=True)
-    assert posterior.members == 3
-    assert posterior.notes == ()
-    assert load(tmp_path, lambda: network(engine == "vectorized")).members == 3
-    assert RunFolder(tmp_path).summary(1) is not None
+    back = load(tmp_path, lambda: network(engine == "vectorized"))
+    assert posterior.members == back.members == 3
+    assert posterior.notes == back.notes == (f"member 1 {COLLAPSED}; kept, as keep_collapsed says",)
+    summary = RunFolder(tmp_path).summary(1)
+    assert summary is not None
+    assert summary.collapsed
+    assert summary.keep
 
 
-def test_where_all_have_collapsed_they_are_kept_and_named() -> None:
-    posterior = fit(plan((0, 1), "inline", members=2), engine="inline")
-    assert posterior.members == 2
-    assert posterior.notes == tuple(f"{NOTE.format(member)} (kept, as all collapsed)" for member in (0, 1))
+@pytest.mark.parametrize(("members", "named"), [(1, "member 0"), (2, "members 0, 1")])
+def test_where_all_have_collapsed_they_are_kept_and_named_with_what_to_do(members: int, named: str) -> None:
+    posterior = fit(plan((0, 1), "inline", members), engine="inline")
+    assert posterior.members == members
+    (note,) = posterior.notes
+    assert note.startswith(f"{named} {COLLAPSED}; kept")
+    assert note.endswith("lower the learning rate or train longer")
 
 
-def ended(*accuracies: tuple[float, bool]) -> list[MemberSummary]:
-    return [MemberSummary(m, 1, 1, 0.0, accuracy, one_class=one) for m, (accuracy, one) in enumerate(accuracies)]
+LEARNED, CONSTANT = (0.99, False), (0.1, True)
+
+
+def ended(*accuracies: tuple[float, bool], keep: bool = False) -> list[MemberSummary]:
+    return [
+        MemberSummary(m, 1, 1, 0.0, accuracy, one_class=one, keep=keep) for m, (accuracy, one) in enumerate(accuracies)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,10 +107,53 @@ def ended(*accuracies: tuple[float, bool]) -> list[MemberSummary]:
         ([(0.57, False), (0.575, True), (0.58, False)], []),  # the others have learned nothing either
         ([(0.955, False), (0.95, True), (0.96, False)], []),  # uneven classes: hardly worse than the others
         ([(1.0, False), (0.575, True), (0.575, True)], []),  # most of them: that is no accident
+        ([LEARNED, CONSTANT], [1]),
+        ([LEARNED] * 5 + [CONSTANT] * 5, [5, 6, 7, 8, 9]),
+        ([LEARNED] + [CONSTANT] * 9, [1, 2, 3, 4, 5, 6, 7, 8, 9]),  # a tenth of the rows is no majority
+        ([(0.4, False), CONSTANT], [1]),  # little is learned, but it is
+        ([(0.6, False), (0.333, True), (0.62, False)], []),  # all have hardly begun
+        ([CONSTANT], []),
+        ([(0.95, True)] * 4, []),  # uneven classes: they agree
+        ([(1.0, True)] * 2, []),  # there is one class
     ],
 )
-def test_one_class_for_all_rows_is_a_collapse_where_most_others_have_learned(members, expected) -> None:
+def test_one_class_for_all_rows_is_left_out_where_others_have_learned(members, expected) -> None:
     assert list(left_out(ended(*members))) == expected
+    assert left_out(ended(*members, keep=True)) == {}
+    collapsed = sum(one and accuracy < 1 for accuracy, one in members)
+    for keep in (False, True):
+        named = [note.split(" predicted")[0].split(" ", 1)[1] for note in member_notes(ended(*members, keep=keep))]
+        assert sum(len(numbers.split(", ")) for numbers in named) == collapsed
+
+
+def test_what_is_kept_is_named_with_its_share_and_what_to_do() -> None:
+    (note,) = member_notes(ended(CONSTANT))
+    assert note.startswith("member 0 predicted one class for all training rows, right for 10.0%; kept")
+    assert note.endswith("lower the learning rate or train longer")
+    (note,) = member_notes(ended(*[(0.95, True)] * 3))
+    assert note.startswith("members 0, 1, 2 predicted one class")
+    assert "uneven" in note
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorized"])
+def test_a_rare_class_that_is_predicted_now_and_then_is_seen(engine: Engine) -> None:
+    """One row in 600 is of another class, and is told from the others: more rows than are looked at for constancy."""
+    inputs = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.zeros(600, dtype=torch.int64)
+    inputs[1], labels[1] = 50.0, 1
+    state = network(engine == "vectorized").state_dict()
+    for name, value in state.items():
+        value.zero_()
+        if name.endswith("0.weight"):
+            value[0] = 1.0
+        elif name.endswith("2.weight"):
+            value[1, 0] = 1.0
+        elif name.endswith("2.bias"):
+            value[0] = 100.0
+    made = replace(plan((), engine, members=1), train=Rows(inputs, labels), initial=[state])
+    (summary,) = fit(made, engine=engine).summaries
+    assert summary.training_accuracy == 1
+    assert not summary.one_class
 
 
 @pytest.mark.parametrize("engine", ["inline", "vectorized"])
@@ -111,10 +165,13 @@ def test_a_member_that_predicts_the_majority_class_alone_is_left_out(engine: Eng
     bias = next(name for name in trained[1] if name.endswith("2.bias"))
     trained[1][bias][0] += 1e3  # class 0 for every row, though the outputs still depend on it
     posterior = fit(replace(made, initial=trained), engine=engine, run=tmp_path)
-    assert posterior.notes == ("member 1 collapsed: it predicts one class for all rows",)
+    (note,) = posterior.notes
+    assert note.startswith("member 1 predicted one class for all training rows")
+    assert note.endswith("; left out")
     assert posterior.members == load(tmp_path, lambda: network(engine == "vectorized")).members == 2
     kept = fit(replace(made, initial=trained), engine=engine, keep_collapsed=True)
     assert kept.members == 3
+    assert kept.notes == (note.replace("left out", "kept, as keep_collapsed says"),)
     assert kept.probabilities(table.test.inputs).shape == (len(table.test), 3)
 
 

@@ -165,7 +165,7 @@ def test_a_member_that_diverges_is_left_out_and_named_and_the_others_kept(ratio:
     posterior = fit(plan_for(table, method, "mlp", FEW), engine="inline")
     assert posterior.members == 3
     assert posterior.wanted == 4
-    assert posterior.notes == ("member 2 diverged at step 1",)
+    assert posterior.notes == ("member 2 diverged at step 1; left out",)
     assert "3 of 4" in repr(posterior)
     assert [summary.diverged_at for summary in posterior.summaries] == [None, None, 1, None]
     healthy = fit(plan_for(table, Method("m", Predictive(ratio, Mixup(1.0)), Ensemble(4)), "mlp", FEW), engine="inline")

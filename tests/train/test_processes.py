@@ -167,7 +167,7 @@ def troubled(kind: str, member: int | None = 1, members: int = 4) -> Plan:
 
 def test_a_member_that_diverges_in_a_worker_is_left_out() -> None:
     posterior = fit(troubled("nan"), engine="processes")
-    assert posterior.notes == ("member 1 diverged at step 1",)
+    assert posterior.notes == ("member 1 diverged at step 1; left out",)
     assert "3 of 4" in repr(posterior)
 
 

@@ -189,7 +189,7 @@ class ExplodesForOne(nn.Sequential):
 def test_a_member_that_diverges_stops_alone(engine: str) -> None:
     data = small_table()
     posterior = fit(plan_for(data, deep_ensemble(3), ExplodesForOne, BATCHES), engine=engine)  # type: ignore[arg-type]
-    assert posterior.notes == ("member 1 diverged at step 1",)
+    assert posterior.notes == ("member 1 diverged at step 1; left out",)
     assert "2 of 3 networks" in repr(posterior)
     assert bool(torch.isfinite(posterior.probabilities(data.test.inputs)).all())
 

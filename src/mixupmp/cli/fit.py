@@ -177,7 +177,7 @@ def _lines(
     metrics = (*standard_metrics(), "mutual_information")
     rows = results.raw.rows
     title = f"{posterior.members} members on {rows} test rows of {Path(settings.data.name).name}"
-    notes = [Text(f"note: {note}, and is left out", style="yellow") for note in posterior.notes]
+    notes = [Text(f"note: {note}.", style="yellow") for note in posterior.notes]
     if message is not None:
         notes.append(Text(f"note: {message.replace('epochs', '--epochs')}", style="yellow"))
     if chosen.selection is not None:

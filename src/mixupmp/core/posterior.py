@@ -108,7 +108,7 @@ class Posterior(ABC):
             As for the plan.
         """
         summaries = [summary for summary, _ in finished]
-        out, notes = left_out(summaries), member_notes(summaries)
+        out = left_out(summaries)
         networks = []
         for summary, weights in finished:
             if summary.member not in out:
@@ -116,12 +116,13 @@ class Posterior(ABC):
                 network.load_state_dict(weights)
                 networks.append(network)
         if not networks:
-            raise AllDiverged(f"no member is left: {'; '.join(notes)}. Lower the learning rate.")
+            reasons = "; ".join(f"member {member} {reason}" for member, reason in out.items())
+            raise AllDiverged(f"no member is left: {reasons}. Lower the learning rate.")
         if tensors:
             posterior: Posterior = sampler.restore(networks, task, tensors)  # type: ignore[attr-defined]
         else:
             posterior = sampler.posterior(networks, task, data, seed)  # type: ignore[arg-type]  # Laplace reads rows
-        posterior.wanted, posterior.notes = len(finished), (*notes, *posterior.notes)
+        posterior.wanted, posterior.notes = len(finished), (*member_notes(summaries), *posterior.notes)
         posterior.summaries = summaries
         return posterior
 

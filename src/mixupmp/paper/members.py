@@ -134,7 +134,7 @@ class Cache:
                 summary = folder.summary(number)
                 assert summary is not None, "ask for a posterior after it is trained"
                 if keep_collapsed:
-                    summary = replace(summary, collapsed=False, one_class=False)
+                    summary = replace(summary, keep=True)
                 yield summary, folder.weights(number) if summary.diverged_at is None else {}
 
     def posterior(self, wanted: Wanted, keep_collapsed: bool = False) -> Posterior | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.member_summary import MemberSummary, left_out
+from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.spec import encode, shown
 from mixupmp.metrics import display
 from mixupmp.networks import Network
@@ -45,10 +45,7 @@ def _what_it_is(record: FitRecord, summaries: Sequence[MemberSummary]) -> str:
         f"by the sampler `{shown(encode(sampler))}`.",
         f"It takes raw inputs of shape {shape} (it scales them itself) and predicts {about}.",
     ]
-    lost = [f"member {member} {reason}" for member, reason in left_out(summaries).items()]
-    if lost:
-        lines.append(f"Left out: {'; '.join(lost)}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"Note: {note}." for note in member_notes(summaries))])
 
 
 def _how_trained(record: FitRecord, summaries: Sequence[MemberSummary]) -> str:

@@ -193,7 +193,7 @@ class RunFolder:
 def parse_member(record: object, path: Path) -> tuple[MemberSummary, str | None]:
     """Summary of a member and the hash of its weights, from the content of the JSON file at this path."""
     fields = {field.name for field in dataclasses.fields(MemberSummary)}
-    later = {"collapsed", "one_class"}  # runs of version 0.1 do not say these
+    later = {"collapsed", "one_class", "keep"}  # earlier runs do not say these
     required = fields - later | {"sha256"}
     if not isinstance(record, dict) or not required <= record.keys() <= fields | {"sha256"}:
         raise BadRun(f"{path} is not a member's summary: it must have exactly the keys sha256, {', '.join(fields)}.")

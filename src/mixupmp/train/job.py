@@ -85,7 +85,7 @@ class Job:
     def finish(self, summary: MemberSummary, weights: dict[str, Tensor]) -> Finished:
         """Write a member's weights and report its end."""
         if self.keep_collapsed:
-            summary = replace(summary, collapsed=False, one_class=False)
+            summary = replace(summary, keep=True)
         if self.folder is not None:
             self.folder.finish_member(summary, weights)
         self.callback.on_member_end(summary)

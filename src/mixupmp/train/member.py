@@ -189,7 +189,7 @@ class MemberFit:
             "seconds": round(self.seconds, 3),
         }
         if self.recipe.epochs_after_interpolation is not None and self.interpolated_at is None:
-            accuracy = self._training_accuracy()
+            accuracy, _ = self._training_accuracy()
             record["training_accuracy"] = accuracy
             if accuracy == 1:
                 self.interpolated_at = self.epoch
@@ -208,25 +208,27 @@ class MemberFit:
             self.future.predictive = self.plan.method.predictive.adapted(self.over_confidence)
 
     @torch.no_grad()
-    def _training_accuracy(self, most: int | None = None) -> float | None:
-        """Of all rows, or of `most` of them, evenly spaced: they may be sorted by class."""
+    def _training_accuracy(self, most: int | None = None) -> tuple[float | None, bool]:
+        """Of all rows, or of `most` of them, evenly spaced (they may be sorted); and whether one class is predicted."""
         if self.plan.task.likelihood.classes is None:
-            return None
+            return None, False
         seen = self.future.data.rows
         chosen = some_rows(seen, most)
         self.network.eval()
-        correct = 0
+        correct, classes = 0, set[int]()
         for rows in seen.batches(chosen.split(256)):
-            outputs = logits_of(self.network(self.plan.task.standardize(rows.inputs)))
-            correct += int((outputs.argmax(1) == rows.labels).sum())
+            predicted = logits_of(self.network(self.plan.task.standardize(rows.inputs))).argmax(1)
+            correct += int((predicted == rows.labels).sum())
+            classes.update(predicted.unique().tolist())
         to_training_mode(self.network)
-        return correct / len(chosen)
+        return correct / len(chosen), len(classes) == 1
 
     def summary(self) -> MemberSummary:
         """How it ended."""
         most = ENOUGH_ROWS if isinstance(self.plan.train, Rows) else ENOUGH_STREAMED_ROWS
-        accuracy = None if self.diverged_at is not None else self._training_accuracy(most)
-        collapsed, one_class = (False, False) if self.diverged_at is not None else self._collapsed()
+        finite = self.diverged_at is None
+        accuracy, one_class = self._training_accuracy(most) if finite else (None, False)
+        collapsed, probed_one_class = self._collapsed() if finite else (False, False)
         return MemberSummary(
             self.member,
             self.step,
@@ -236,7 +238,7 @@ class MemberFit:
             self.diverged_at,
             self.history,
             collapsed,
-            one_class and accuracy is not None,
+            one_class and probed_one_class,
         )
 
     @torch.no_grad()

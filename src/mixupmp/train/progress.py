@@ -8,7 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.member_summary import MemberSummary, fault
 
 EpochRecord = dict[str, Any]
 
@@ -77,10 +77,8 @@ class ProgressBars(Callback):
         if summary.member in self.bars:
             self.progress.remove_task(self.bars.pop(summary.member))
         self._update_all(summary.member, 1.0)
-        if summary.diverged_at is not None:
-            self.on_message(f"member {summary.member} diverged at step {summary.diverged_at} and is left out")
-        elif summary.collapsed:
-            self.on_message(f"member {summary.member} collapsed: its outputs do not depend on its inputs")
+        if reason := fault(summary):
+            self.on_message(f"member {summary.member} {reason}")
 
     def on_message(self, text: str) -> None:
         if sys.stderr.isatty():

@@ -72,8 +72,9 @@ def fit(
     address
         Of a Ray cluster; None starts one that listens on this machine only.
     keep_collapsed
-        Keep members whose outputs do not depend on their inputs (all units dead, for example). They are left out
-        otherwise, like diverged ones, unless all members are so.
+        Keep members whose outputs do not depend on their inputs (all units dead, for example), or that predict one
+        class where others have learned. They are left out otherwise, like diverged ones; either way the posterior's
+        `notes` name them.
     override
         Resume also where the configuration or the machine differs.
 

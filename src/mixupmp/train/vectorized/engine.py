@@ -141,15 +141,16 @@ class VectorizedFit:
             if text["diverged_at"] is not None:
                 self.diverged_at[member] = text["diverged_at"]
 
-    def accuracies(self) -> dict[int, float | None]:
-        """Training accuracy of each member."""
+    def accuracies(self) -> dict[int, tuple[float | None, bool]]:
+        """Training accuracy of each member, and whether it predicts one class for all rows."""
         if self.plan.task.likelihood.classes is None:
-            return dict.fromkeys(self.members)
-        seen = self.plan.training_data()
-        correct = torch.zeros(len(self.members))
-        for rows in seen.rows.batches(torch.arange(len(seen.rows)).split(4096)):
-            correct += (self.outputs(self.plan.task.standardize(rows.inputs)).argmax(-1) == rows.labels).sum(1)
-        return {m: int(c) / len(seen.rows) for m, c in zip(self.members, correct, strict=True)}
+            return dict.fromkeys(self.members, (None, False))
+        rows, scale = self.plan.training_data().rows, self.plan.task.standardize
+        parts = rows.batches(torch.arange(len(rows)).split(4096))
+        pairs = [(self.outputs(scale(part.inputs)).argmax(-1), part.labels) for part in parts]
+        predicted, labels = (torch.cat(values, -1) for values in zip(*pairs, strict=True))
+        correct, alike = (predicted == labels).sum(1), (predicted == predicted[:, :1]).all(1)
+        return {m: (int(c) / len(rows), bool(a)) for m, c, a in zip(self.members, correct, alike, strict=True)}
 
     def collapsed(self) -> dict[int, tuple[bool, bool]]:
         """Whether each member's outputs do not depend on its inputs, and whether it predicts one class for all."""
@@ -283,17 +284,17 @@ def _last_loss(fit: VectorizedFit, member: int) -> float:
 
 
 def _finished(
-    job: Job, fit: VectorizedFit, member: int, accuracy: float | None, collapsed: tuple[bool, bool]
+    job: Job, fit: VectorizedFit, member: int, accuracy: tuple[float | None, bool], collapsed: tuple[bool, bool]
 ) -> Finished:
     diverged = fit.diverged_at.get(member)
     finite, length = diverged is None, (fit.step, fit.step // fit.steps_an_epoch, round(fit.seconds, 3))
     summary = MemberSummary(
         member,
         *length,
-        accuracy if finite else None,
+        accuracy[0] if finite else None,
         diverged,
         fit.history[member],
         finite and collapsed[0],
-        finite and collapsed[1] and accuracy is not None,
+        finite and collapsed[1] and accuracy[1],
     )
     return job.finish(summary, job.plan.completed(fit.weights(member)))

@@ -98,7 +98,7 @@ def summary_points(runs: Sequence[EvaluatedRun]) -> list[tuple[str, str, str]]:
         accuracy = percentage(run.metrics.value("acc"), 1)
         opening = f"{run.title} is right on {accuracy} of the test rows and {calibration_verdict(run.metrics)}. "
         if run.members:
-            opening += f"Only {run.members} networks are left; the others diverged. "
+            opening += f"Only {run.members} networks are left; the others diverged or collapsed. "
         points.append((opening, accuracy_at_90(run.metrics), near_certainty(run.metrics) if len(runs) < 3 else ""))
     if len(runs) == 2 and runs[1].same_rows(runs[0]):
         points.append((comparison(runs[1], runs[0]), "", ""))
