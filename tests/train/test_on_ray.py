@@ -18,7 +18,8 @@ from mixupmp import CheckpointInterval, Posterior
 from mixupmp.core.errors import MixupMPError
 from mixupmp.decide.search import Search
 from mixupmp.decide.select import select
-from mixupmp.train.ray import Storage, connected
+from mixupmp.train.ray import Storage
+from mixupmp.train.ray_cluster import connected
 from mixupmp.train.run import fit
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")

@@ -118,8 +118,9 @@ from mixupmp import Recipe, deep_ensemble, plan_for
 from mixupmp.train.run import fit
 from small_data import small_table
 recipe = Recipe(epochs=1, batch_size=16, learning_rate=0.05)
-print(fit(plan_for(small_table(), deep_ensemble(2), own_network.build, recipe), engine="processes").members)
+print(fit(plan_for(small_table(), deep_ensemble(2), own_network.build, recipe), engine={engine!r}).members)
 """
+ENGINES = ("processes", pytest.param("ray", marks=pytest.mark.slow))
 
 
 def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -136,11 +137,12 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "own_network.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(4, 3)\n")
-    (folder / "script.py").write_text(FIT)
     return folder
 
 
-def test_a_worker_imports_nothing_from_the_current_folder(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_worker_imports_nothing_from_the_current_folder(project: Path, tmp_path: Path, engine: str) -> None:
+    (project / "script.py").write_text(FIT.format(engine=engine))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("cloudpickle", "numpy", "torch", "socket", "traceback", "mixupmp", "own_network"):
@@ -150,5 +152,7 @@ def test_a_worker_imports_nothing_from_the_current_folder(project: Path, tmp_pat
     assert done.stdout == "2\n", done.stderr
 
 
-def test_a_module_of_the_current_folder_is_found_where_the_parent_finds_it(project: Path) -> None:
-    assert run_python(["-c", FIT], project).stdout == "2\n"
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_module_of_the_current_folder_is_found_where_the_parent_finds_it(project: Path, engine: str) -> None:
+    done = run_python(["-c", FIT.format(engine=engine)], project)
+    assert done.stdout == "2\n", done.stderr

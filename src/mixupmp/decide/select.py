@@ -29,7 +29,7 @@ from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.held_out import check_criterion
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trials import Trial, halve, race
-from mixupmp.train.ray import connected
+from mixupmp.train.ray_cluster import connected
 from mixupmp.train.run import Engine
 
 

@@ -33,8 +33,19 @@ def start_path() -> list[str]:
     The parent may have that folder on its own path (a notebook, `python -c`, a script in it), and then classes of
     modules there must be found when a call is unpickled: the parent's whole path is sent for that, after the start.
     """
-    home = str(Path(mixupmp.__file__).parents[1])
+    home = package_home()
     return [home, *(entry for entry in sys.path if os.path.isabs(entry) and entry not in (home, _current_folder()))]
+
+
+def package_home() -> str:
+    """The folder on the import path that this package was found in."""
+    return str(Path(mixupmp.__file__).parents[1])
+
+
+def own_path() -> list[str]:
+    """The part of the import path where modules of the user's are, as opposed to installed ones."""
+    found = [os.path.join(_current_folder(), entry) for entry in sys.path]
+    return [entry for entry in found if not entry.startswith(_installed())]
 
 
 def _current_folder() -> str:
@@ -46,7 +57,10 @@ def _current_folder() -> str:
 
 def last_edit() -> float:
     """When a module of the user's, as opposed to an installed one, was last changed."""
-    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    own = [file for file in files if isinstance(file, str) and not file.startswith(installed)]
+    own = [file for file in files if isinstance(file, str) and not file.startswith(_installed())]
     return max((os.path.getmtime(file) for file in own if os.path.exists(file)), default=0.0)
+
+
+def _installed() -> tuple[str, ...]:
+    return tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))

@@ -13,7 +13,7 @@ import pickle
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -104,14 +104,30 @@ def store_plan(plan: Plan, folder: Path) -> Path:
                     np.save(path, tensor.contiguous().cpu().numpy())
         empty = torch.empty(0, *plan.task.input_shape)
         plan = replace_rows(plan, Rows(empty, torch.empty(0, dtype=torch.int64)))
-    try:
-        content = cloudpickle.dumps(plan)
-    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
-        must = "one that can be sent to another process"
-        raise NotPicklable("plan", plan.method.name, must, f"{error}. Use the engine 'inline'.") from error
+    content = pickled(plan)
     with _writing(folder / "plan.pickle") as path:
         path.write_bytes(content)
     return path
+
+
+def pickled(plan: Plan, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
+    """The plan for another process; arrays in it go to `buffer_callback`, if there is one."""
+    try:
+        return cloudpickle.dumps(plan, buffer_callback=buffer_callback)
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
+        must = "one that can be sent to another process"
+        raise NotPicklable("plan", plan.method.name, must, f"{error}. Use the engine 'inline'.") from error
+
+
+def unpickled(content: bytes, buffers: Sequence[np.ndarray] = (), name: str = "plan") -> Plan:
+    """The plan from another process, as `pickled` returned it."""
+    try:
+        plan: Plan = pickle.loads(content, buffers=buffers)
+    except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything, or not be found here
+        must = "one that another process can read"
+        hint = f"{type(error).__name__}: {error}. Use the engine 'inline'."
+        raise NotPicklable("plan", name, must, hint) from None
+    return plan
 
 
 @contextmanager
@@ -130,12 +146,7 @@ def _writing(path: Path) -> Iterator[Path]:
 
 def load_plan(path: Path) -> Plan:
     """Read a plan that `store_plan` wrote."""
-    try:
-        plan: Plan = pickle.loads(path.read_bytes())
-    except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything, or not be found here
-        must = "one that another process can read"
-        hint = f"{type(error).__name__}: {error}. Use the engine 'inline'."
-        raise NotPicklable("plan", path.name, must, hint) from None
+    plan = unpickled(path.read_bytes(), name=path.name)
     found = {name: path.parent / f"{name}.npy" for name in _ARRAYS}
     if not found["inputs"].exists():
         return plan

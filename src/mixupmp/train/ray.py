@@ -9,27 +9,29 @@ storage, weights come back with the answer.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
+import sys
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from mixupmp.core.errors import MissingExtra, MixupMPError
+from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import sha256, storage_errors
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.store.folder import RunFolder
+from mixupmp.train.environment import own_path
 from mixupmp.train.job import NO_CHECKPOINTS, CheckpointInterval, Finished, Job, fit_member
 from mixupmp.train.member import StopTraining
-from mixupmp.train.processes import read_finished, replace_rows, temporary_folder
+from mixupmp.train.processes import pickled, read_finished, replace_rows, temporary_folder, unpickled
 from mixupmp.train.progress import Callback, EpochRecord
+from mixupmp.train.ray_cluster import connected, import_ray
 
 RETRIES = 3  # of a member whose worker or machine was lost; an error in Python is not retried
 _INTERVAL = 1.0  # seconds between a worker's reports to the driver
@@ -51,10 +53,10 @@ class Storage:
 
 def run(job: Job) -> list[Finished]:
     """Fit the job's members on the cluster."""
-    ray = _ray()
+    ray = import_ray()
     with connected(job.address), _token(job.folder) as token:
         board = _start_board(ray)
-        plan = ray.put(_portable(job.plan))
+        plan = ray.put(Portable.of(job.plan))
         storage = Storage(
             None if job.folder is None else str(job.folder.path.resolve()), token, job.checkpoints, job.keep_collapsed
         )
@@ -128,12 +130,12 @@ class _BoardCallback(Callback):
         return self.stopping
 
 
-def train(portable: tuple[Plan, dict[str, Any]], member: int, storage: Storage, board: Any) -> tuple[str, Any]:
+def train(portable: Portable, member: int, storage: Storage, board: Any) -> tuple[str, Any]:
     """The Ray task: fit one member on a worker."""
-    ray = _ray()
+    ray = import_ray()
     if ray.get(board.report.remote(member, 0, 1, float("nan"))):
         return "stopped", None  # it was scheduled after the driver was asked to stop
-    callback, shared, plan = _BoardCallback(ray, board), storage.shared, _unpacked(portable)
+    callback, shared, plan = _BoardCallback(ray, board), storage.shared, portable.unpacked()
     torch.set_num_threads(plan.recipe.threads)
     with temporary_folder() as scratch:
         folder = RunFolder(storage.folder if shared and storage.folder is not None else scratch / "run")
@@ -200,23 +202,37 @@ def _take(job: Job, member: int, kind: str, content: Any) -> Finished:
     return job.finish(summary, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
-def _portable(plan: Plan) -> tuple[Plan, dict[str, Any]]:
-    """A plan for the object store: its rows as arrays, which workers of one machine map and share."""
-    if not isinstance(plan.train, Rows):
-        return plan, {}
-    arrays = {name: getattr(plan.train, name) for name in ("inputs", "labels", "weights")}
-    kept = {name: tensor.contiguous().cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
-    return replace_rows(plan, Rows(torch.empty(0), torch.empty(0))), kept
+class Portable(NamedTuple):
+    """A plan for the object store: its arrays apart, which workers of one machine map and share.
 
+    The rest is unpickled by the task rather than by Ray, because the task knows where the user's modules are. A worker
+    starts without the driver's path: a file in the current folder is not imported in place of an installed module.
+    """
 
-def _unpacked(portable: tuple[Plan, dict[str, Any]]) -> Plan:
-    plan, arrays = portable
-    if not arrays:
-        return plan
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are only ever read
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return replace_rows(plan, Rows(**tensors))
+    path: list[str]
+    plan: bytes
+    buffers: list[np.ndarray]  # of arrays in the plan
+    rows: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Portable:
+        rows: dict[str, np.ndarray] = {}
+        if isinstance(plan.train, Rows):
+            tensors = {name: getattr(plan.train, name) for name in ("inputs", "labels", "weights")}
+            rows = {name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items() if tensor is not None}
+            plan = replace_rows(plan, Rows(torch.empty(0), torch.empty(0)))
+        buffers: list[np.ndarray] = []
+        content = pickled(plan, lambda buffer: buffers.append(np.asarray(buffer.raw())))
+        return cls(own_path(), content, buffers, rows)
+
+    def unpacked(self) -> Plan:
+        sys.path[:0] = [entry for entry in self.path if entry not in sys.path]
+        plan = unpickled(self.plan, self.buffers)
+        if not self.rows:
+            return plan
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are only ever read
+            return replace_rows(plan, Rows(**{name: torch.from_numpy(array) for name, array in self.rows.items()}))
 
 
 @contextlib.contextmanager
@@ -233,48 +249,3 @@ def _token(folder: RunFolder | None) -> Iterator[str]:
     finally:
         with storage_errors(path, "removed"):
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def connected(address: str | None) -> Iterator[None]:
-    """Connect to the cluster at this address, or use the one that is connected, or start one on this machine.
-
-    One that is started here listens on the loopback interface only: whoever reaches a Ray port can run code.
-    """
-    ray = _ray()
-    if ray.is_initialized():
-        yield
-        return
-    # Ray would otherwise limit OpenMP to num_cpus by itself and say so; threads are pinned by the recipe.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    with contextlib.nullcontext() if address or os.environ.get("RAY_ADDRESS") else _loopback_only():
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level="warning", include_dashboard=False)
-        except Exception as error:  # a plain Exception, where a node does not start in time
-            raise MixupMPError(
-                f"there is no Ray cluster: {error} Check its address, or use another engine: engine='processes'."
-            ) from error
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-@contextlib.contextmanager
-def _loopback_only() -> Iterator[None]:
-    """Let Ray take 127.0.0.1 for this machine's address, as it does where it supports no clusters (macOS, Windows)."""
-    from ray._private import ray_constants
-
-    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray", "The engine 'ray'") from error
-    return ray
