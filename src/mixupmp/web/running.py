@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
             http=protocol,  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
-            log_level="warning",
+            log_level="error",  # warnings are of what clients send: any of them could fill the log
             access_log=False,
             server_header=False,
             timeout_keep_alive=30,
@@ -126,11 +126,12 @@ def _within_open_files(connections: int) -> int:
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with a bound on connections and on the seconds for a request's headers.
+    """uvicorn's HTTP protocol with a bound on connections, and on the seconds in which a client does nothing.
 
-    Where a connection too many is made, the one that has kept the server waiting longest - for headers, for a body, or
-    for a next request - is closed, so that slow clients cannot lock out others. One whose request is being answered is
-    never closed.
+    Within `header_seconds` a client has to send a request's headers, and to read some of what was sent to it. Where a
+    connection too many is made, the one that has kept the server waiting longest - for headers, for a body, for a next
+    request, or to read - is closed, so that slow clients cannot lock out others. One whose request is being worked on
+    is never closed.
     """
 
     def __init__(
@@ -146,10 +147,13 @@ class BoundedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self.max_connections, self.header_seconds = max_connections, header_seconds
         self.deadline: asyncio.TimerHandle | None = None
+        self.read_deadline: asyncio.TimerHandle | None = None
+        self.unread = 0
         self.waiting_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # writing is paused while anything waits for the client to read
         self._start_waiting()
         if len(self.connections) > self.max_connections:
             others = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
@@ -162,7 +166,8 @@ class BoundedProtocol(H11Protocol):
         if self.deadline is None and self.conn.their_state is h11.IDLE:
             self._start_waiting()
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE and not self.cycle.response_complete:
+        # There is no cycle where the first request is invalid: it was answered, and the connection is being closed.
+        if self.conn.their_state is not h11.IDLE and self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
@@ -171,16 +176,32 @@ class BoundedProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:  # refused before its body was read, which need not come to its end
             self._start_waiting()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.read_deadline is not None:
+            self.read_deadline.cancel()
+            self.read_deadline = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def waits_for_client(self) -> bool:
-        """Whether it is the client's turn to send: headers, a body or the next request."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
+        """Whether it is the client's turn: to read, or to send headers, a body or the next request."""
+        to_send = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
+        return self.flow.write_paused or to_send
 
     def close_with(self, response: bytes) -> None:
         """Close the connection, with this response where one is due and none was begun."""
+        if self.flow.write_paused:  # closing would wait until all is read
+            self.resume_writing()
+            self.transport.abort()
+            return
         if self.deadline is not None and self.conn.their_state is h11.IDLE:
             self.transport.write(response)
         self._stop_waiting()
@@ -190,6 +211,16 @@ class BoundedProtocol(H11Protocol):
         self._stop_waiting()
         self.waiting_since = self.loop.time()
         self.deadline = self.loop.call_later(self.header_seconds, self.close_with, TOO_SLOW)
+
+    def _wait_for_reading(self) -> None:
+        self.waiting_since, self.unread = self.loop.time(), self.transport.get_write_buffer_size()
+        self.read_deadline = self.loop.call_later(self.header_seconds, self._check_reading)
+
+    def _check_reading(self) -> None:
+        if self.transport.get_write_buffer_size() < self.unread:
+            self._wait_for_reading()  # a large response on a slow line
+        else:
+            self.close_with(TOO_SLOW)
 
     def _stop_waiting(self) -> None:
         if self.deadline is not None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import select
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -117,6 +119,79 @@ def test_a_connection_too_many_closes_the_slowest_and_not_one_in_work() -> None:
         gate.set()
         working.join(30)
         assert answers == [200]
+
+
+def not_reading(address: str, stack: ExitStack) -> socket.socket:
+    """A client that asks again and again for a page, and reads none."""
+    where = urlsplit(address)
+    link = stack.enter_context(socket.socket())
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    link.connect((where.hostname, where.port))
+    link.setblocking(False)
+    with suppress(BlockingIOError):
+        for _ in range(60):
+            link.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+            time.sleep(0.001)
+    return link
+
+
+def test_clients_that_do_not_read_lock_out_nobody() -> None:
+    with served(create_app(image_model(held_out=False)), connections=4) as address, ExitStack() as stack:
+        for _ in range(6):
+            not_reading(address, stack)
+        time.sleep(0.5)
+        assert [health(address) for _ in range(6)] == [200] * 6
+
+
+def test_a_client_that_does_not_read_is_disconnected() -> None:
+    with served(create_app(image_model(held_out=False)), header_seconds=0.3) as address, ExitStack() as stack:
+        link, poll = not_reading(address, stack), select.poll()
+        poll.register(link, select.POLLERR)
+        assert poll.poll(10_000), "still connected"
+
+
+def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 16 * 2**20})
+
+    with served(large, header_seconds=0.5) as address, ExitStack() as stack:
+        link = connected(address, stack)
+        link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        received, started = 0, time.monotonic()
+        while chunk := link.recv(2**20):
+            received += chunk.count(b"x")
+            if time.monotonic() - started < 2:
+                time.sleep(0.1)
+        assert received == 16 * 2**20
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: elsewhere\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -3\r\n\r\nabcd",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    ],
+    ids=["two hosts", "two lengths", "negative length", "TLS"],
+)
+def test_an_invalid_first_request_is_refused_and_not_logged(
+    request_: bytes, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as stack:
+        link = connected(address, stack)
+        link.sendall(request_)
+        assert link.recv(100).startswith(b"HTTP/1.1 400")
+        while link.recv(1000):
+            continue
+    assert not caplog.records
 
 
 def test_the_sum_of_bodies_is_bounded_and_given_back() -> None:
