@@ -109,6 +109,15 @@ def test_pipes_devices_and_directories_are_refused_and_not_waited_for(
         resume(folder)
 
 
+def test_finished_members_are_read_before_others_are_trained(folder: Path) -> None:
+    (folder / "members/000.safetensors").unlink()
+    (folder / "members/000.safetensors").symlink_to("/dev/zero")
+    callback = StopAtEpoch()
+    with pytest.raises(BadRun, match=r"000\.safetensors is a link"):
+        fit(small_plan(), engine="inline", run=folder, resume=True, progress=callback)
+    assert not callback.ended
+
+
 def test_a_link_is_refused_where_there_are_no_directory_descriptors(
     folder: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

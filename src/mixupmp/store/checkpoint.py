@@ -25,10 +25,10 @@ _NAME = re.compile(r"(\d{12})-([0-9a-f]{16})\.safetensors")
 
 
 class Checkpoints:
-    """Checkpoints of one member, in a subdirectory of its run's folder."""
+    """Checkpoints of one member, in a subdirectory of its run's folder; a larger one than `limit` bytes is refused."""
 
-    def __init__(self, run: Directory, name: str) -> None:
-        self.run, self.name = run, name
+    def __init__(self, run: Directory, name: str, limit: int | None = None) -> None:
+        self.run, self.name, self.limit = run, name, limit
 
     def write(self, step: int, tensors: dict[str, Tensor], text: dict[str, str]) -> None:
         """Write a checkpoint, then remove all but the newest two."""
@@ -86,7 +86,7 @@ class Checkpoints:
         return [name for name in self.run.entries(self.name) if _NAME.fullmatch(name)]
 
     def _content(self, name: str) -> bytes | None:
-        content = self.run.read(f"{self.name}/{name}")
+        content = self.run.read(f"{self.name}/{name}", self.limit)
         return content if hashlib.sha256(content).hexdigest().startswith(name[13:29]) else None
 
     def _remove(self, names: list[str]) -> None:

@@ -104,8 +104,8 @@ class RunFolder:
         ]
         return [] if found == ["members"] and not self.files.entries("members") else found
 
-    def checkpoints(self, member: int) -> Checkpoints:
-        return Checkpoints(self.files, f"checkpoints/{member:03d}")
+    def checkpoints(self, member: int, limit: int | None = None) -> Checkpoints:
+        return Checkpoints(self.files, f"checkpoints/{member:03d}", limit)
 
     def finish_member(self, summary: MemberSummary, weights: dict[str, Tensor]) -> None:
         """Keep a finished member and remove its checkpoints. One that diverged has a summary and no weights."""
@@ -122,10 +122,10 @@ class RunFolder:
         """How this member's fit ended, or None while it has not."""
         return self._record(member)[0] if self.files.exists(f"members/{member:03d}.json") else None
 
-    def weights(self, member: int) -> dict[str, Tensor]:
-        """Weights of a finished member, compared with their hash."""
+    def weights(self, member: int, limit: int | None = None) -> dict[str, Tensor]:
+        """Weights of a finished member, of at most `limit` bytes, compared with their hash."""
         name = f"members/{member:03d}.safetensors"
-        content = self.files.read(name)
+        content = self.files.read(name, limit)
         if hashlib.sha256(content).hexdigest() != self._record(member)[1]:
             raise BadRun(
                 f"{self.path / name} is damaged: its SHA-256 is not the recorded one. Restore it, or fit it again."

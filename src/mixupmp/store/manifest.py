@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mixupmp.core.errors import BadRun
@@ -20,6 +20,7 @@ MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 OUTSIDE = frozenset(("lock", MANIFEST, SIGNATURE))  # a lock has no lasting content; the others cannot hold themselves
 FILES_LIMIT = 100_000
+DEPTH_LIMIT = 16  # of directories in directories
 # Bytes that a folder may hold beside its weights, whose size the network determines: a hostile one is refused quickly.
 OTHERS_LIMIT = 256 * 2**20
 _PENDING = ".manifest.pending.json"  # the manifest that comes into force when an update is complete
@@ -28,8 +29,7 @@ _PENDING = ".manifest.pending.json"  # the manifest that comes into force when a
 def write_manifest(folder: Path) -> None:
     """Seal a folder: write the SHA-256 of every file that belongs to it."""
     directory = Directory(folder)
-    names = [path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()]
-    hashes = {name.as_posix(): directory.sha256(name.as_posix()) for name in sorted(names) if _belongs(name)}
+    hashes = {name.as_posix(): directory.sha256(name.as_posix()) for name in sorted(_files(folder)) if _belongs(name)}
     directory.write_json(MANIFEST, hashes)
     if directory.exists(_PENDING):
         directory.remove(_PENDING)
@@ -122,14 +122,31 @@ class Sealed(Directory):
         return hashes
 
     def _check_unnamed(self) -> None:
-        seen = 0
-        for folder, folders, files in os.walk(self.path):  # which follows no links
-            links = [name for name in folders if (Path(folder) / name).is_symlink()]
-            for file in files + links:
-                name = (Path(folder) / file).relative_to(self.path)
-                seen += 1
-                if (_belongs(name) and name.as_posix() not in self.hashes) or seen > 2 * FILES_LIMIT:
-                    raise BadRun(f"{self.path / name} is not in the manifest: remove it, or fit or copy the run again.")
+        for name in _files(self.path):
+            if _belongs(name) and name.as_posix() not in self.hashes:
+                raise BadRun(f"{self.path / name} is not in the manifest: remove it, or fit or copy the run again.")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Names of all files and links, relative to the folder; a tree that no run needs is refused."""
+    waiting, seen = [Path()], 0
+    while waiting:
+        parent = waiting.pop()
+        try:
+            entries = os.scandir(folder / parent)
+        except FileNotFoundError:  # checkpoints of a member that has just been finished
+            continue
+        except OSError as error:
+            raise BadRun(f"{folder / parent} cannot be read: {error.strerror}.") from None
+        with entries:
+            for entry in entries:
+                name, seen = parent / entry.name, seen + 1
+                if len(name.parts) > DEPTH_LIMIT or seen > 2 * FILES_LIMIT:
+                    raise BadRun(f"{folder} holds too many files or directories, {name} among them: remove them.")
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(name)
+                else:
+                    yield name
 
 
 def _parsed(content: bytes, path: Path) -> dict[str, str]:

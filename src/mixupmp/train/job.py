@@ -23,6 +23,7 @@ from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunFolder
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.progress import Callback
+from mixupmp.train.state import size_limit
 
 log = logging.getLogger("mixupmp")
 ORPHAN_TIMEOUT = 60.0  # seconds to wait for a process of an earlier run that still holds a member
@@ -160,7 +161,9 @@ def fit_member(job: Job, member: int) -> Finished:
     """Fit one member, from its newest checkpoint if it has one."""
     with members_locked(job.folder, (member,)):
         fit = MemberFit(job.plan, member)
-        checkpoints = None if job.folder is None else job.folder.checkpoints(member)
+        checkpoints = (
+            None if job.folder is None else job.folder.checkpoints(member, size_limit(fit.network.state_dict()))
+        )
         if checkpoints is not None and (saved := checkpoints.read()) is not None:
             with checkpoints.restoring():
                 fit.restore(*saved)

@@ -87,11 +87,11 @@ def _fit(callback: Callback, path: Path, members: Members, group: Members | None
         fit_member(job, member)
 
 
-def read_finished(folder: RunFolder, member: int) -> Finished:
-    """A finished member from its run folder; no weights where it diverged."""
+def read_finished(folder: RunFolder, member: int, limit: int | None = None) -> Finished:
+    """A finished member from its run folder, with weights of at most `limit` bytes; none where it diverged."""
     summary = folder.summary(member)
     assert summary is not None
-    return summary, folder.weights(member) if summary.diverged_at is None else {}
+    return summary, folder.weights(member, limit) if summary.diverged_at is None else {}
 
 
 def store_plan(plan: Plan, folder: Path) -> Path:

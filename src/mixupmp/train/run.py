@@ -26,6 +26,7 @@ from mixupmp.train.features import on_fixed_features
 from mixupmp.train.job import CheckpointInterval, Finished, FitInterrupted, Job, fit_member, stop_on_signals
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.progress import Callback, ProgressBars
+from mixupmp.train.state import size_limit
 from mixupmp.train.vectorized import engine as vectorized
 from mixupmp.train.vectorized.group import unsuited, vectorizable
 
@@ -242,9 +243,13 @@ def _check_processor(folder: RunFolder, plan: Plan, machine: dict[str, object]) 
 
 
 def _fit_missing(job: Job, folder: RunFolder, engine: str, override: bool) -> list[Finished]:
-    """Fit what is not finished, and read what is."""
-    done = {member: summary for member in job.members if (summary := folder.summary(member)) is not None}
-    for summary in done.values():
+    """Read what is finished, and fit what is not: damage is found before hours of training."""
+    done: dict[int, Finished] = {}
+    for member in job.members:
+        if folder.summary(member) is not None:
+            limit = size_limit(job.plan.completed(job.plan.template.state_dict()))
+            done[member] = processes.read_finished(folder, member, limit)
+    for summary, _ in done.values():
         job.callback.on_member_end(summary)
     missing = tuple(member for member in job.members if member not in done)
     fitted: dict[int, Finished] = {}
@@ -259,4 +264,5 @@ def _fit_missing(job: Job, folder: RunFolder, engine: str, override: bool) -> li
                 fitted = {finished[0].member: finished for finished in run_engine(engine, rest)}
             except StopTraining:
                 raise FitInterrupted(folder.path, request.number) from None
-    return [fitted.get(member) or processes.read_finished(folder, member) for member in job.members]
+    finished = done | fitted
+    return [finished[member] for member in job.members]

@@ -6,6 +6,7 @@ A run folder may come from anybody, so a state that is put back is checked befor
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,14 @@ from torch.optim import Optimizer
 
 from mixupmp.core.errors import number, whole
 from mixupmp.store.folder import is_history
+
+
+def size_limit(weights: Mapping[str, Tensor]) -> int:
+    """Bytes that a file with these weights, or a checkpoint of them, can have: checked before it is read.
+
+    A checkpoint has up to two buffers of the optimizer for each weight, and generators, losses and the history.
+    """
+    return 4 * sum(value.numel() * value.element_size() for value in weights.values()) + 64 * 2**20
 
 
 def copied(value: Tensor) -> Tensor:

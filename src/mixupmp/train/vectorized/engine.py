@@ -29,7 +29,7 @@ from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
 from mixupmp.train.job import CheckpointWriter, Finished, Job, State, members_locked
 from mixupmp.train.pool import NotPicklable
-from mixupmp.train.state import parse_progress
+from mixupmp.train.state import parse_progress, size_limit
 from mixupmp.train.validation import outputs_constant, probed_inputs, take_votes, validation_scores
 from mixupmp.train.vectorized.group import Group, unsuited
 
@@ -250,7 +250,8 @@ def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tupl
     if job.folder is None:
         yield groups, None
         return
-    stores = {member: job.folder.checkpoints(member) for member in job.members}
+    limit = size_limit(job.plan.template.state_dict())
+    stores = {member: job.folder.checkpoints(member, limit) for member in job.members}
     steps = {member: set(store.steps()) for member, store in stores.items()}
     own = {group: set.intersection(*(steps[m] for m in group if m in steps)) for group in groups}
     common = set.intersection(*own.values())
