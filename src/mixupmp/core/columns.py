@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -93,7 +93,8 @@ class Columns:
     def __call__(self, rows: Any) -> Tensor:
         """(rows, columns of numbers) of a data frame, or of a list of rows: by column name, or in the order of the fit.
 
-        Columns that the fit had not are left alone; one that is not there is refused.
+        Columns that the fit had not are left alone; one that is not there, also in a single row, is refused: a row's
+        answer does not depend on the rows beside it.
         """
         import pandas
 
@@ -103,14 +104,21 @@ class Columns:
                 isinstance(row, Mapping) or (isinstance(row, list | tuple) and len(row) == len(names)) for row in rows
             ):
                 raise BadData(f"rows must be {', '.join(names)}: by name, or {len(names)} values in this order.")
+            for row in rows:
+                if isinstance(row, Mapping):
+                    _check_names(names, set(map(str, row)))
             rows = pandas.DataFrame(
                 [row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows]
             )
         rows = rows.rename(columns=str)
-        absent = [name for name in names if name not in rows]
-        if absent:
-            raise BadData(f"the column {absent[0]!r} is not there; those of the fit are {', '.join(names)}.")
+        _check_names(names, set(rows))
         return torch.from_numpy(encode_columns(self.columns, frame_columns(rows[names]), len(rows)))
+
+
+def _check_names(names: Sequence[str], found: Set[str]) -> None:
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise BadData(f"the column {absent[0]!r} is not there; those of the fit are {', '.join(names)}.")
 
 
 def describe(name: str, values: object, numeric: bool) -> Column:

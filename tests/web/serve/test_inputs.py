@@ -72,6 +72,7 @@ def test_sentences_are_rows_where_the_model_takes_them() -> None:
 
 
 COLUMNS = Columns((Column("size", "number", 2.0, True), Column("color", "category", categories=("blue", "red"))))
+ROW = {"size": 1, "color": "red"}
 MIXED = Task(Categorical(2), Standardize(), (4,), ("a", "b"), COLUMNS)
 
 
@@ -97,7 +98,18 @@ def test_what_a_fit_has_not_seen_is_said_to_the_one_who_asks() -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    [[{"size": 1}], [[1.0]], [["big", "red"]], [[1e39, "red"]], [[[1], "red"]], [[1, "red"], 3], [[10**400, "red"]]],
+    [
+        [{"size": 1}],
+        [ROW, {"size": 1}],
+        [ROW, {"Size": 1, "color": "red"}],
+        [[1, "red"], {}],
+        [[1.0]],
+        [["big", "red"]],
+        [[1e39, "red"]],
+        [[[1], "red"]],
+        [[1, "red"], 3],
+        [[10**400, "red"]],
+    ],
 )
 def test_rows_that_are_not_of_the_columns_are_refused(inputs: list[object]) -> None:
     with pytest.raises(HTTPException) as raised:
