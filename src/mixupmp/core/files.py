@@ -218,15 +218,15 @@ def _flush(directory: int | None) -> None:
 
 
 @contextmanager
-def storage_errors(path: Path, done: str = "written") -> Iterator[None]:
-    """Name the file of a run that could not be written or removed, with the system's reason."""
+def storage_errors(
+    path: Path, done: str = "written", remedy: str = "What was written before is whole: make room, then resume."
+) -> Iterator[None]:
+    """Name the file that could not be written or removed, with the system's reason; by default one of a run."""
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise BadRun(
-            f"{path} could not be {done}: {reason}. What was written before is whole: make room, then resume."
-        ) from error
+        raise BadRun(f"{path} could not be {done}: {reason}. {remedy}") from error
 
 
 def replacing(path: Path) -> AbstractContextManager[BinaryIO]:
@@ -236,7 +236,8 @@ def replacing(path: Path) -> AbstractContextManager[BinaryIO]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, finds the old content or the new, never a part."""
-    Directory(path.parent).write(path.name, content)
+    with storage_errors(path, remedy="Make room, or choose another folder."), replacing(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, content: object) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,17 @@ def test_nothing_else_is_written_over(fitted: Path, tmp_path: Path, name: str) -
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert run("report", tmp_path, "--out", tmp_path / "report.html") == 2
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_full_disk_is_no_reason_to_resume_a_report(
+    fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(fitted), "--out", str(tmp_path / "report.html")])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "report.html could not be written: No space left on device. Make room, or choose another folder." in said
+    assert "resume" not in said
