@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import random
 import struct
 import zipfile
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 from tests.fuzz.mutate import joined, mutated
-from tests.fuzz.nearby import GZIP, near_bytes, near_gzip, near_image, near_zip, png_chunks, png_of
+from tests.fuzz.nearby import GZIP, near_bytes, near_gzip, near_image, near_values, near_zip, png_chunks, png_of
 from tests.fuzz.target import Check, Target
 
 from mixupmp.data import Dataset, load_path
@@ -49,6 +50,15 @@ def _idx(array: np.ndarray) -> bytes:
 def _idx_seeds() -> list[bytes]:
     images = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
     return [_idx(images), _idx(np.arange(6, dtype=np.uint8) % 3), _idx(images[:0])]
+
+
+def _near_idx(content: bytes, chance: random.Random) -> bytes:
+    """Mostly as many bytes as the header says."""
+    return (near_values if chance.random() < 0.7 else near_bytes)(content, chance)
+
+
+def _idx_valid() -> list[bytes]:
+    return [packed for seed in _idx_seeds()[:2] for packed in (seed, _gzip([seed]))]
 
 
 def _prepare_idx(scratch: Path) -> Check:
@@ -256,7 +266,7 @@ def _prepare_image(scratch: Path) -> Check:
 
 
 TARGETS = (
-    Target("idx", _prepare_idx, lambda: _packed(_idx_seeds()), near_gzip(near_bytes)),
+    Target("idx", _prepare_idx, lambda: _packed(_idx_seeds()), near_gzip(_near_idx), _idx_valid),
     Target("cifar", _prepare_cifar, _cifar_cases),
     Target("npz", _prepare_file("arrays.npz"), _npz_cases, near_zip),
     Target("csv", _prepare_file("table.csv"), _csv_cases, near_gzip(near_bytes)),

@@ -59,6 +59,10 @@ def _prepare(scratch: Path) -> Check:
     return check
 
 
+def _valid() -> list[bytes]:
+    return [name.encode() + b"\n" + _files()[name] for name in (CONFIG, TENSORS, DETECTOR)]
+
+
 def _cases() -> st.SearchStrategy[bytes]:
     whole = json.loads(_files()[CONFIG])
     added = json.dumps(whole["estimator"]).encode()
@@ -72,4 +76,4 @@ def _cases() -> st.SearchStrategy[bytes]:
 
 
 near = near_named(lambda name: near_json if name == CONFIG.encode() else near_tensors)
-TARGETS = (Target("estimator", _prepare, _cases, near),)
+TARGETS = (Target("estimator", _prepare, _cases, near, _valid),)

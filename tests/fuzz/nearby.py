@@ -29,6 +29,11 @@ def near_bytes(content: bytes, chance: random.Random) -> bytes:
     return changed(content, [(draw(ACTIONS), draw(3), draw(2**20), draw(2**20), draw(256)) for _ in range(count)])
 
 
+def near_values(content: bytes, chance: random.Random) -> bytes:
+    """As many bytes as before, so that what checks their number goes on to read them."""
+    return near_bytes(content, chance)[: len(content)].ljust(len(content), b"\0")
+
+
 def _odd_value(chance: random.Random) -> Any:
     kind = chance.randrange(100) // 9  # 11 is rare
     if kind < 4:
@@ -98,10 +103,10 @@ def near_tensors(content: bytes, chance: random.Random) -> bytes:
     if length > len(content) - 8 or chance.random() < 0.1:
         return near_bytes(content, chance)
     header, data = content[8 : 8 + length], content[8 + length :]
-    if chance.random() < 0.7:
+    if chance.random() < 0.5:
         header = near_json(header, chance)
     else:
-        data = near_bytes(data, chance)
+        data = near_values(data, chance) if chance.random() < 0.7 else near_bytes(data, chance)
     return struct.pack("<Q", len(header)) + header + data
 
 
