@@ -138,6 +138,24 @@ def test_a_second_process_on_a_run_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_of_two_processes_that_resume_a_run_at_once_one_is_refused_by_name(
+    tmp_path: Path, undisturbed: dict[str, dict[str, str]]
+) -> None:
+    folder = tmp_path / "run"
+    killed = runs.start(folder)
+    runs.wait_until_moving(killed)
+    killed.kill()
+    killed.communicate()
+    both = [runs.start(folder), runs.start(folder)]
+    errors = {process.pid: process.communicate(timeout=240)[1] for process in both}
+    finished = [process.pid for process in both if process.returncode == 0]
+    refused = [process.pid for process in both if process.returncode != 0]
+    assert finished, errors
+    for pid in refused:  # none, where one had ended before the other began
+        assert f"RunLocked: {folder} is in use by process {finished[0]} on " in errors[pid]
+    assert runs.hashes(folder) == undisturbed["cnn"]
+
+
 def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     from dataclasses import replace
 
