@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from mixupmp.core.errors import BadData, DataNotFound, InvalidArgument
+from mixupmp.core.methods import deep_ensemble
 from mixupmp.data import load_path
+from mixupmp.train.plans import plan_for
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(40, 3))
@@ -34,6 +36,16 @@ def test_rows_without_a_split_are_split_evenly(tmp_path, x, y):
     assert dataset.test.labels.bincount().tolist() == [5, 5, 5, 5]
     assert torch.equal(dataset.test.inputs, load_path(path, test_fraction=0.5, seed=1).test.inputs)
     assert not torch.equal(dataset.test.inputs, load_path(path, test_fraction=0.5, seed=2).test.inputs)
+
+
+def test_all_rows_for_a_test_leave_none_to_train_on(tmp_path):
+    path = saved(tmp_path / "a.npz", x=TABLE, y=np.full(40, 7))
+    dataset = load_path(path, test_fraction=1)
+    assert len(dataset.train) == 0
+    torch.testing.assert_close(dataset.test.inputs, torch.from_numpy(TABLE).float())
+    assert dataset.classes == ("7",)
+    with pytest.raises(BadData, match="no training rows"):
+        plan_for(load_path(saved(path, x=TABLE, y=LABELS), test_fraction=1), deep_ensemble())
 
 
 @pytest.mark.parametrize(

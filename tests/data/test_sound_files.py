@@ -76,6 +76,7 @@ def test_a_folder_of_sounds_by_class(tmp_path: Path) -> None:
     assert data.encoder == Spectrogram(8000, 0.3)
     band = data.train.inputs.float().mean((1, 3)).argmax(1)
     assert bool(((band < 32) == (data.train.labels == 0)).all())  # high tones are at the top
+    assert len(load_path(tmp_path, test_fraction=1).test) == 12
 
 
 def test_rates_must_agree(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from mixupmp.store.load import load
 from mixupmp.store.manifest import Sealed
 
 _INPUT = "An array (.npy, .npz), a table (.csv), an image or sound (.wav), a folder of them, or sentences (.txt)."
+_DATA = "Instead of --input: the test rows of a dataset by name, or a file or folder with labels."
 _HELD_OUT = "Data that were not used for training; they make the rate exact. \\[the rows that the fit held out]"
 _SCORE = f"{', '.join(SCORES)}, or auto: nearest if the held-out rows have it, else entropy."
 _METRICS = "Also print how well the score separates these rows from the run's test rows: AUROC, AUPR, FPR95."
@@ -37,7 +38,7 @@ _METRICS = "Also print how well the score separates these rows from the run's te
 def command(
     run: Run,
     given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
-    data: Annotated[str | None, typer.Option(help="Instead of --input: the test rows of a dataset.")] = None,
+    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
     false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = FALSE_ALARM,
     score: Annotated[str, typer.Option(help=_SCORE)] = AUTO,

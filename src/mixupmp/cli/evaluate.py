@@ -9,7 +9,7 @@ import typer
 
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import data_of_run, labels_for, rows_of, score
+from mixupmp.cli.scoring import data_of_run, dataset_for, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
@@ -17,7 +17,6 @@ from mixupmp.decide.calibrators import calibrator_of
 from mixupmp.metrics import MetricTable, evaluated_metrics, standard_metrics
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
-from mixupmp.train.settings import load_data
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
 _METRICS = f"The metrics to show, separated by commas: {', '.join(evaluated_metrics())}."
@@ -53,11 +52,11 @@ def command(
     if severity is not None and corruption is None:
         raise InvalidArgument("--severity", severity, "given with --corruption NAME")
     posterior = load(run)
-    settings = data_of_run(run, data, data_root)
-    dataset = load_data(settings, posterior.task.encoder)
-    rows = _rows(dataset, split, corruption, severity or 3, settings.root)
+    dataset = dataset_for(run, data, data_root, posterior.task.encoder)
+    rows = _rows(dataset, split, corruption, severity or 3, data_of_run(run, data, data_root).root)
     results = score(posterior, labels_for(posterior.task, dataset, rows), bins, calibrator_of(RunFolder(run).config()))
-    on = f"{dataset.name}, {split} rows" + (f", {corruption} {severity or 3}" if corruption else "")
+    part = split if len(dataset.train) else Split.all
+    on = f"{dataset.name}, {part} rows" + (f", {corruption} {severity or 3}" if corruption else "")
     table = MetricTable(
         results.lines(run.name or str(run)),
         _columns(metrics),

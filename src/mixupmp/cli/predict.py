@@ -17,27 +17,27 @@ from mixupmp.cli.inputs import files_in, read_inputs
 from mixupmp.cli.options import DataRoot, Json, Run
 from mixupmp.cli.output import show
 from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
-from mixupmp.cli.scoring import classes_of, data_of_run, predictions
+from mixupmp.cli.scoring import classes_of, dataset_for, predictions
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.decide.calibrators import Calibrator, calibrator_of, pool
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
-from mixupmp.train.settings import load_data
 
 SHOWN = 10  # rows on the terminal
 _INPUT = (
     "An array (.npy, .npz), a table of features (.csv, with or without the labels), an image or sound (.wav), "
     "a folder of them, or sentences (.txt)."
 )
+_DATA = "Instead of --input: the test rows of a dataset by name, or a file or folder with labels."
 _OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
 
 
 def command(
     run: Run,
     given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
-    data: Annotated[str | None, typer.Option(help="Instead of --input: the test rows of a dataset.")] = None,
+    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help=_OUT)] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Resize images that do not have the run's size.")] = False,
@@ -88,8 +88,8 @@ def names_in(given: Path) -> tuple[str, ...]:
 
 
 def test_inputs(run: Path, data: str | None, root: str | None, task: Task) -> Tensor:
-    """The test rows of a dataset; None: of what the run was fitted to."""
-    return load_data(data_of_run(run, data, root), task.encoder).test.inputs
+    """The test rows of a dataset, or all rows of a file that has no test part; None: of what the run was fitted to."""
+    return dataset_for(run, data, root, task.encoder).test.inputs
 
 
 def _predict(posterior: Posterior, inputs: Tensor, calibrator: Calibrator | None) -> Predicted:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.scoring import data_of_run, labels_for
+from mixupmp.cli.scoring import dataset_for, labels_for
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
@@ -92,7 +92,7 @@ def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterio
     """Reads the test rows, with the run's own class numbers."""
 
     def read(posterior: Posterior) -> Dataset:
-        dataset = load_data(data_of_run(run, name, root), posterior.task.encoder)
+        dataset = dataset_for(run, name, root, posterior.task.encoder)
         task = posterior.task
         if not task.classes or dataset.classes == task.classes:
             return dataset

@@ -11,20 +11,23 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.cli.output import with_progress
+from mixupmp.cli.output import remark, with_progress
+from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import decode
+from mixupmp.core.split import split
 from mixupmp.core.streams import has_labels
+from mixupmp.data.table_files import ENDINGS as TABLES
 from mixupmp.decide.calibrators import Calibrator, Temperature, pool
 from mixupmp.decide.detect import Detector, read_detector
 from mixupmp.decide.features import fit_reference
 from mixupmp.metrics import MetricRow, Result, Scores, single
 from mixupmp.store.folder import DETECTOR, RunFolder
 from mixupmp.store.manifest import Sealed, update
-from mixupmp.train.settings import DataSettings, absolute, is_path
+from mixupmp.train.settings import DataSettings, absolute, is_path, load_data, training_part
 
 BLOCK = 1024
 
@@ -36,10 +39,37 @@ def data_of_run(run: Path, name: str | None, root: str | None) -> DataSettings:
         raise InvalidArgument("--data", None, f"given: {run} does not say by name what data it was fitted to")
     known = decode(spec.get("data") or {}, DataSettings, "data")
     if name is not None and known.name not in (name, absolute(name)):
-        other = DataSettings(name=name, root=known.root, seed=known.seed, test_fraction=known.test_fraction)
-        same_columns = known.text is not None and is_path(name)
-        known = replace(other, text=known.text, label=known.label) if same_columns else other
+        # As the run's own file was read, where it is of the same kind: all rows, unless it has a test part.
+        folder = is_path(name) and Path(name).expanduser().is_dir()
+        file = is_path(name) and not folder
+        known = DataSettings(
+            name=name,
+            root=known.root,
+            seed=known.seed,
+            label=known.label if file and (known.text or name.lower().endswith(TABLES)) else None,
+            text=known.text if file else None,
+            size=known.size if folder else None,
+            test_fraction=1.0,
+        )
     return replace(known, root=root or known.root, download=False)  # reading a run fetches nothing
+
+
+def dataset_for(run: Path, name: str | None, root: str | None, encoder: Encoder | None) -> Dataset:
+    """The data a run was fitted to, or other data: without training rows, if all of a file are for a test."""
+    dataset = load_data(data_of_run(run, name, root), encoder)
+    if len(dataset.train):
+        return dataset
+    config = RunFolder(run).config()
+    known = decode(config["spec"].get("data") or {}, DataSettings, "data")
+    try:
+        train, test = split(dataset.test, known.test_fraction, known.seed)
+        fitted, _ = training_part(known, replace(dataset, train=train))
+    except InvalidArgument:  # fewer rows than the run was fitted to
+        return dataset
+    if fitted.train.fingerprint() != config["fingerprints"].get("sha256"):
+        return dataset
+    remark(f"note: {name} holds the training rows of the run: its {len(test)} test rows are used.")
+    return replace(dataset, train=train, test=test)
 
 
 def classes_of(posterior: Posterior) -> int:
@@ -47,12 +77,14 @@ def classes_of(posterior: Posterior) -> int:
     return posterior.task.require_classes("for the command line", "Use Python for regression.")
 
 
-def rows_of(dataset: Dataset, split: str) -> Rows:
+def rows_of(dataset: Dataset, part: str) -> Rows:
     """The test rows, the training rows, or all of them."""
-    if split == "all":
+    if part == "train" and len(dataset.train) == 0:
+        raise InvalidArgument("--split", part, f"test or all, as {dataset.name} has no training rows of its own")
+    if part == "all":
         inputs = torch.cat([dataset.train.inputs, dataset.test.inputs])
         return Rows(inputs, torch.cat([dataset.train.labels, dataset.test.labels]))
-    return {"test": dataset.test, "train": dataset.train}[split]
+    return {"test": dataset.test, "train": dataset.train}[part]
 
 
 def labels_for(task: Task, dataset: Dataset, rows: Rows) -> Rows:

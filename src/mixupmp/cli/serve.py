@@ -12,7 +12,7 @@ import typer
 from mixupmp.cli.options import DataRoot, Run
 from mixupmp.cli.output import remark
 from mixupmp.cli.playground import Host, Port, Token
-from mixupmp.cli.scoring import data_of_run, labels_for
+from mixupmp.cli.scoring import dataset_for, labels_for
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
@@ -21,7 +21,6 @@ from mixupmp.decide.detect import read_detector
 from mixupmp.store.folder import RunFolder
 from mixupmp.store.load import load
 from mixupmp.store.manifest import Sealed
-from mixupmp.train.settings import load_data
 
 _DATA = "Held-out rows for prediction sets and abstention, by name or path. \\[the test rows of the run's data]"
 
@@ -94,7 +93,7 @@ def command(
 def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | None) -> Rows | None:
     """The rows that sets and abstention rest on; without the run's data, it is served without a guarantee."""
     try:
-        dataset = load_data(data_of_run(run, name, root), posterior.task.encoder)
+        dataset = dataset_for(run, name, root, posterior.task.encoder)
         return labels_for(posterior.task, dataset, dataset.test)
     except MixupMPError as error:
         if name is not None:

@@ -215,7 +215,9 @@ class Standardize:
 
     @classmethod
     def of(cls, inputs: Tensor) -> Standardize:
-        """Of these inputs' own mean and deviation; a constant column keeps its scale."""
+        """Of these inputs' own mean and deviation; a constant column keeps its scale, and so do all without rows."""
+        if len(inputs) == 0:
+            return cls()
         moments = [_moments(column) for column in inputs.transpose(0, 1).flatten(1)]
         deviation = tuple(d if d > 1e-12 else 1.0 for _, d in moments)
         return cls(tuple(m for m, _ in moments), deviation)
@@ -259,7 +261,13 @@ class Dataset:
         return replace(self, train=train)
 
     def checked(self) -> Dataset:
-        """This dataset, if a classifier can be fitted to it and tested; else `BadData` names what is wrong."""
+        """This dataset, if a classifier can be fitted to it and tested; else `BadData` names what is wrong.
+
+        Without training rows it is for tests alone, and may have a single class.
+        """
+        if len(self.train) == 0:
+            self.test.checked(max(2, len(self.classes)), f"{self.name} test")
+            return self
         self.train.checked(len(self.classes), f"{self.name} training")
         self.test.checked(len(self.classes), f"{self.name} test")
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:

@@ -66,7 +66,8 @@ def load_path(
     size
         The side, or (height, width), to which images of a folder are resized.
     test_fraction
-        The stratified share of rows that become the test set, where the data has none of its own.
+        The stratified share of rows that become the test set, where the data has none of its own; 1: all of them, and
+        there are no training rows.
     seed
         Chooses that share.
     tokens
@@ -80,7 +81,7 @@ def load_path(
     Dataset
     """
     path = Path(path).expanduser()
-    check(0 < test_fraction < 1, "test_fraction", test_fraction, "between 0 and 1, both excluded")
+    check(0 < test_fraction <= 1, "test_fraction", test_fraction, "above 0, and at most 1")
     if not path.exists():
         raise DataNotFound(f"{path.absolute()} does not exist. Pass a file, a folder, or one of {', '.join(DATASETS)}.")
     if text is not None:

@@ -100,10 +100,16 @@ def dataset_of(name: str, where: str, inputs: Tensor, labels: Array, fraction: f
     (numbers,), classes = encode(where, labels)
     if len(inputs) != len(numbers):
         raise BadData(f"{where} has {len(inputs)} rows of inputs but {len(numbers)} labels.")
-    # Checked before the split, so that an error speaks of the user's own row numbers.
-    rows = Rows(inputs, numbers).checked(len(classes), where)
-    train, test = split(rows, fraction, seed)
+    train, test = split_off_test(Rows(inputs, numbers), len(classes), where, fraction, seed)
     return Dataset(name, train, test, classes, Standardize.of(train.inputs)).checked()
+
+
+def split_off_test(rows: Rows, classes: int, where: str, fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """Training rows, and a stratified share for tests; with a share of 1 all rows, which may be of a single class."""
+    whole = fraction == 1
+    # Checked before the split, so that an error speaks of the user's own row numbers.
+    rows.checked(max(2, classes) if whole else classes, where)
+    return (rows.take(torch.arange(0)), rows) if whole else split(rows, fraction, seed)
 
 
 def load_arrays(source: Path | bytes, name: str = "") -> Array | dict[str, Array]:

@@ -15,8 +15,7 @@ from mixupmp.core.encoders import Encoder, Spectrogram
 from mixupmp.core.errors import BadData
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.core.split import split
-from mixupmp.data.arrays import encode
+from mixupmp.data.arrays import encode, split_off_test
 from mixupmp.data.files import Published, locate, plain_file, reading
 from mixupmp.data.images import files_by_class
 
@@ -78,7 +77,7 @@ def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0, enc
     numbers, classes = encode(str(folder), *(np.array(labels) for _, labels in listed))
     rows = [Rows(x, y) for x, y in zip(inputs.split([len(y) for y in numbers]), numbers, strict=True)]
     if len(rows) == 1:
-        rows = list(split(rows[0].checked(len(classes), str(folder)), test_fraction, seed))
+        rows = list(split_off_test(rows[0], len(classes), str(folder), test_fraction, seed))
     return _dataset(folder.name, rows[0], rows[1], classes, spectrogram)
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.core.split import split
-from mixupmp.data.arrays import as_inputs, dataset_of, encode
+from mixupmp.data.arrays import as_inputs, dataset_of, encode, split_off_test
 from mixupmp.data.files import check_unpacked, read_gzip, reading
 
 if TYPE_CHECKING:
@@ -53,13 +52,13 @@ def read_table(
         inputs = as_inputs(features.to_numpy(np.float64), str(path))
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
     (numbers,), classes = encode(str(path), labels)
-    places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
-    if not 0 < round(test_fraction * len(places)) <= len(places) - len(classes):
+    places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
+    if test_fraction < 1 and not 0 < round(test_fraction * len(places)) <= len(places) - len(classes):
         counts = f"{len(places)} rows of {len(classes)} classes"
         raise BadData(f"{path} has {counts}: too few to keep a share of {test_fraction:g} for a test; add rows.")
-    train, test = split(places, test_fraction, seed)
+    train, test = split_off_test(places, len(classes), str(path), test_fraction, seed)
     try:
-        columns = columns or Columns.of(features.iloc[train.inputs[:, 0].numpy()])
+        columns = columns or Columns.of(features.iloc[(train if len(train) else test).inputs[:, 0].numpy()])
         inputs = columns(features)
     except BadData as error:
         raise BadData(f"{path}: {error}") from error

@@ -16,9 +16,8 @@ from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
-from mixupmp.core.split import split
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
-from mixupmp.data.arrays import encode
+from mixupmp.data.arrays import encode, split_off_test
 from mixupmp.data.files import Published, locate, read_gzip, reading
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
@@ -56,9 +55,10 @@ def read_text(
     label = others[-1] if label is None and others else label
     sentences, labels = (_column(records, name, path) for name in (text, label))
     (numbers,), classes = encode(str(path), np.array(labels))
-    rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers).checked(len(classes), str(path))
-    train, test = split(rows, test_fraction, seed)
-    vocabulary = _vocabulary([sentences[row] for row in train.inputs[:, 0].tolist()], tokens, encoder)
+    rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
+    train, test = split_off_test(rows, len(classes), str(path), test_fraction, seed)
+    known = (train if len(train) else test).inputs[:, 0].tolist()
+    vocabulary = _vocabulary([sentences[row] for row in known], tokens, encoder)
     inputs = vocabulary(sentences)
     train, test = (Rows(inputs[part.inputs[:, 0]], part.labels) for part in (train, test))
     name = path.name.removesuffix(".gz").rpartition(".")[0]

@@ -20,7 +20,7 @@ from math import ceil, log2
 import torch
 from torch import nn
 
-from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.foreign import Json
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.likelihoods import Categorical
@@ -89,6 +89,8 @@ def plan_for(
     Plan
         For `fit` and `select`.
     """
+    if len(dataset.train) == 0:
+        raise BadData(f"{dataset.name} has no training rows: read it with a test_fraction below 1.")
     shape = tuple(dataset.train.inputs.shape[1:])
     task = Task(Categorical(len(dataset.classes)), dataset.standardize, shape, dataset.classes, dataset.encoder)
     return make_plan(

@@ -34,7 +34,7 @@ from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, arguments_of, martingale_posterior, mixup_mp
 from mixupmp.core.plan import Plan
-from mixupmp.core.rows import Dataset
+from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.spec import decode, encode, register
 from mixupmp.core.split import split
 from mixupmp.core.tokenizers import Vocabulary
@@ -175,13 +175,18 @@ def fewer_rows(dataset: Dataset, rows: int | None, seed: int) -> Dataset:
     return dataset.with_train(split(dataset.train, (there - rows) / there, seed)[0])
 
 
+def training_part(settings: DataSettings, dataset: Dataset) -> tuple[Dataset, Rows | None]:
+    """The dataset with the rows that are trained on, and those that are evaluated after each epoch, if any."""
+    dataset = fewer_rows(dataset, settings.rows, settings.seed)
+    if not settings.validation:
+        return dataset, None
+    train, validation = split(dataset.train, settings.validation, settings.seed)
+    return dataset.with_train(train), validation
+
+
 def plan_from(settings: Settings, dataset: Dataset) -> Plan:
     """The plan that these settings make of their dataset."""
-    dataset = fewer_rows(dataset, settings.data.rows, settings.data.seed)
-    validation = None
-    if settings.data.validation:
-        train, validation = split(dataset.train, settings.data.validation, settings.data.seed)
-        dataset = dataset.with_train(train)
+    dataset, validation = training_part(settings.data, dataset)
     return plan_for(
         dataset,
         _method(settings, dataset),
