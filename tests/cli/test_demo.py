@@ -14,7 +14,7 @@ import torch
 
 from mixupmp import MixupMPClassifier
 from mixupmp import data as datasets
-from mixupmp.cli.demo import _document, _figure, _reading, _table
+from mixupmp.cli.demo_results import document, figure, reading, table
 from mixupmp.cli.demonstration import CLASSIFIERS, FAMILIES, Demo, Outcome, corrupted_sets, run_demo
 from mixupmp.data.corruptions import CORRUPTIONS, corrupt
 from mixupmp.metrics import evaluate, metric_named
@@ -68,7 +68,7 @@ def test_corruptions_take_turns_within_a_family() -> None:
 
 
 def test_json_names_the_rows_of_every_measurement(outcome: Outcome) -> None:
-    for trial in _document(outcome, None, 1.0)["trials"]:
+    for trial in document(outcome, None, 1.0)["trials"]:
         found = {(one["method"], one["rows"], one["calibrated"]) for one in trial["metrics"]}
         assert found == {(m, r, c) for m in CLASSIFIERS for r in ("clean", *FAMILIES) for c in (False, True)}
 
@@ -83,11 +83,11 @@ def test_differences_are_paired_by_seed(outcome: Outcome) -> None:
 
 
 def test_what_is_printed_is_what_was_measured(outcome: Outcome, tmp_path: Path) -> None:
-    table = _table(outcome).markdown()
+    printed = table(outcome).markdown()
     for name in CLASSIFIERS:
         for metric in ("nll", "nll_calibrated"):
-            assert f"{outcome.summaries(name, 'weather')[metric].mean:.3f} ± " in table
-    said = "\n".join(_reading(outcome))
+            assert f"{outcome.summaries(name, 'weather')[metric].mean:.3f} ± " in printed
+    said = "\n".join(reading(outcome))
     for metric, name in (("acc", "accuracy"), ("nll_calibrated", "NLL"), ("ece_calibrated", "ECE")):
         line = next(line for line in said.splitlines() if f"against DE in {name}" in line)
         for rows in ("clean", *FAMILIES):
@@ -97,7 +97,7 @@ def test_what_is_printed_is_what_was_measured(outcome: Outcome, tmp_path: Path) 
             word = "no clear difference" if not clear else "better" if better else "worse"
             part = next(part for part in line.split(";") if rows in part)
             assert word in part
-    assert write(_figure(outcome), tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert write(figure(outcome), tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import mixupmp
-from mixupmp.cli import COMMANDS
-from mixupmp.cli import methods as methods_command
+from mixupmp.cli import COMMANDS, catalogs
+from mixupmp.decide.detect import AUTO, FALSE_ALARM
 
 HEAVY = ("torch", "sklearn", "numpy", "pandas", "matplotlib")
 PROGRAM = f"""
@@ -34,7 +34,9 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("methods",), ("methods", "--json"), ("--no-such",)]
+    "arguments",
+    [("--help",), ("--version",), ("methods",), ("methods", "--json"), ("--no-such",)]
+    + [(command, "--help") for command in COMMANDS],
 )
 def test_nothing_heavy_is_imported_for(arguments: tuple[str, ...]) -> None:
     finished = run(*arguments)
@@ -46,6 +48,13 @@ def test_shell_completion_of_commands_imports_nothing_heavy() -> None:
     finished = run(_MIXUPMP_COMPLETE="complete_bash", COMP_WORDS="mixupmp ev", COMP_CWORD="1")
     assert "LOADED []" in finished.stderr
     assert finished.stdout.split() == ["evaluate"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_shell_completion_of_options_imports_nothing_heavy(command: str) -> None:
+    finished = run(_MIXUPMP_COMPLETE="complete_bash", COMP_WORDS=f"mixupmp {command} --", COMP_CWORD="2")
+    assert "LOADED []" in finished.stderr
+    assert "--help" in finished.stdout.split()
 
 
 def test_a_fit_and_a_run_import_no_more_of_torch_and_scikit_learn_than_they_need(tmp_path: Path) -> None:
@@ -75,10 +84,16 @@ def test_a_command_that_does_not_exist_is_refused_with_a_guess() -> None:
     assert "evaluate" in finished.stderr
 
 
-def test_the_file_of_methods_says_what_the_code_does() -> None:
-    assert json.loads(methods_command.FILE.read_text()) == methods_command.described(), (
-        "write it again: python -m mixupmp.cli.methods"
-    )
+def test_the_file_of_catalogs_says_what_the_code_does() -> None:
+    again = "write it again: python -m mixupmp.cli.catalogs"
+    assert json.loads(catalogs.FILE.read_text()) == catalogs.described(), again
+
+
+@pytest.mark.parametrize("command", ["detect", "serve"])
+def test_defaults_that_are_written_in_two_places_agree(command: str) -> None:
+    options = inspect.signature(importlib.import_module(f"mixupmp.cli.{command}").command).parameters
+    assert options["false_alarm"].default == FALSE_ALARM
+    assert command == "serve" or options["score"].default == AUTO
 
 
 def test_every_public_name_is_there() -> None:

@@ -1,8 +1,8 @@
 """The command `mixupmp`.
 
 To add a command, write a module here whose `command` is a function, and one line of `COMMANDS`: its name and the first
-line of its docstring. A command's module is imported when that command is run, so ``--help`` and shell completion do
-not wait for torch.
+line of its docstring. A command's module is imported when that command is named, and imports what needs torch inside
+its functions, so ``--help`` and shell completion do not wait for that.
 """
 
 from __future__ import annotations

@@ -10,9 +10,6 @@ import typer
 from mixupmp.cli.options import DataRoot, Json
 from mixupmp.cli.output import progress_of, show
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.threads import cores
-from mixupmp.data import CORRUPTIONS, contact_sheet, write_corrupted
-from mixupmp.train.settings import DataSettings, load_data
 
 SHOWN = 3  # images in a cell of the contact sheet
 
@@ -38,6 +35,10 @@ def command(
         mixupmp corrupt --data cifar10 --out data/cifar10-c
         mixupmp corrupt --data digits --sheet corruptions.png
     """
+    from mixupmp.core.threads import cores
+    from mixupmp.data import CORRUPTIONS, contact_sheet, write_corrupted
+    from mixupmp.train.settings import DataSettings, load_data
+
     if out is None and sheet is None:
         raise InvalidArgument("--out", None, "a folder for the copy, unless only --sheet FILE is wanted")
     dataset = load_data(DataSettings(name=data, root=data_root, size=size))

@@ -6,29 +6,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from mixupmp import data
-from mixupmp.cli.demonstration import CLASSIFIERS, CLEAN, FAMILIES, Demo, Outcome, run_demo
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import progress_bar, results, show
 from mixupmp.core.errors import check
-from mixupmp.data.corruptions import SEVERITIES
-from mixupmp.estimators.mixup_mp import MixupMPClassifier
-from mixupmp.metrics import MetricRow, MetricTable, metric_named
-from mixupmp.metrics.catalog import CALIBRATED
-from mixupmp.plots import ReliabilityPanel, reliability_figure, write
-from mixupmp.store.folder import check_writable
-from mixupmp.web.report import report_fits
+
+if TYPE_CHECKING:
+    from mixupmp.cli.demonstration import Demo
 
 MOST_ROWS = 899
-SHOWN = ("acc", "nll", "ece", f"nll{CALIBRATED}", f"ece{CALIBRATED}")
-COMPARED = {"acc": "accuracy", f"nll{CALIBRATED}": "NLL", f"ece{CALIBRATED}": "ECE"}
 
 
 def command(
@@ -47,6 +38,11 @@ def command(
         mixupmp demo
         mixupmp demo --rows 800 --out demo-many
     """
+    from mixupmp.cli.demo_results import document, figure, reading, report, table
+    from mixupmp.cli.demonstration import Demo, run_demo
+    from mixupmp.plots import write
+    from mixupmp.store.folder import check_writable
+
     check(seeds >= 1, "--seeds", seeds, "at least 1")
     check(20 <= rows <= MOST_ROWS, "--rows", rows, f"from 20 to {MOST_ROWS}")
     check_writable(out)  # known before anything is trained
@@ -57,21 +53,14 @@ def command(
     started = time.monotonic()
     with _bar(demo) as progress:
         outcome = run_demo(demo, progress)
-    picture = write(_figure(outcome), out / "reliability.png") if find_spec("matplotlib") else None
-    report = _report(outcome, out / "report.html")
+    picture = write(figure(outcome), out / "reliability.png") if find_spec("matplotlib") else None
+    page = report(outcome, out / "report.html")
     seconds = time.monotonic() - started
-    lines: list[Any] = [_table(outcome).rich(), *map(Text, _reading(outcome))]
+    lines: list[Any] = [table(outcome).rich(), *map(Text, reading(outcome))]
     drawn = picture or "drawn by matplotlib, which is not installed: pip install 'mixupmp[plot]'"
     lines.append(Text(f"Reliability diagrams: {drawn}"))
-    lines.append(Text(f"Report, to open in a browser: {report}   ({seconds:.0f} seconds)"))
-    show(as_json, {**_document(outcome, picture, seconds), "report": str(report)}, lines)
-
-
-def _report(outcome: Outcome, path: Path) -> Path:
-    """The first seed's fits as a page, with two corruptions at every severity."""
-    shifts = [(name, severity) for name in ("gaussian_noise", "contrast") for severity in SEVERITIES]
-    fits = [(name, one.posterior_, one.calibrator_) for name, one in outcome.trials[0].classifiers.items()]
-    return report_fits(fits, data.load("digits"), path, shifts, "How sure is it? One network, an ensemble, MixupMP")
+    lines.append(Text(f"Report, to open in a browser: {page}   ({seconds:.0f} seconds)"))
+    show(as_json, {**document(outcome, picture, seconds), "report": str(page)}, lines)
 
 
 def _introduction(demo: Demo) -> list[str]:
@@ -82,101 +71,6 @@ def _introduction(demo: Demo) -> list[str]:
         "and a temperature, are chosen on held-out training rows; then each is refitted to all rows.",
         "With more rows there is less to gain: try --rows 800.",
     ]
-
-
-def _table(outcome: Outcome) -> MetricTable:
-    titles = {CLEAN: "clean"} | {family: f"{family} ({len(names)})" for family, names in FAMILIES.items()}
-    lines = tuple(
-        MetricRow(name, outcome.summaries(name, rows), title) for rows, title in titles.items() for name in CLASSIFIERS
-    )
-    title = (
-        "Mean ± standard error over seeds; bold: the best, and what is within 2 standard errors of it; "
-        "cal.: calibrated.\n"
-        f"Clean test images, and copies with (so many) kinds of corruption, severity {outcome.demo.severity} of 5."
-    )
-    return MetricTable(lines, SHOWN, title, percent_digits=1)
-
-
-def _reading(outcome: Outcome) -> list[str]:
-    """The results in sentences, whichever way they fell."""
-    lines = [f"MixupMP chose {_chosen(outcome)}."]
-    for metric, name in COMPARED.items():
-        better, worse, level = _verdicts(outcome, metric)
-        parts = [f"{word} on {', '.join(sets)}" for word, sets in (("better", better), ("worse", worse)) if sets]
-        parts += [f"no clear difference on {', '.join(level)}"] if level else []
-        lines.append(f"MixupMP against DE in {name}, both calibrated: {'; '.join(parts)}.")
-    return lines
-
-
-def _verdicts(outcome: Outcome, metric: str) -> tuple[list[str], list[str], list[str]]:
-    """The sets of rows on which MixupMP is better, worse, or level: by two standard errors of the paired difference."""
-    better: list[str] = []
-    worse: list[str] = []
-    level: list[str] = []
-    for rows in (CLEAN, *FAMILIES):
-        change = outcome.difference(metric, rows)
-        error = change.standard_error
-        clear = error is not None and abs(change.mean) > 2 * error
-        (level if not clear else better if metric_named(metric).sign * change.mean > 0 else worse).append(rows)
-    return better, worse, level
-
-
-def _chosen(outcome: Outcome) -> str:
-    """MixupMP's r, alpha and temperature of each seed."""
-    fitted = (trial.classifiers["MixupMP"] for trial in outcome.trials)
-    return "; ".join(_called(one) for one in fitted if isinstance(one, MixupMPClassifier))
-
-
-def _called(classifier: MixupMPClassifier) -> str:
-    ratio, scaled = classifier.ratio_, f"T={classifier.temperature_:.2f}"
-    if ratio == 0:
-        return f"r=0 (DE) {scaled}"
-    return f"r={'inf' if ratio == inf else f'{ratio:g}'} alpha={classifier.alpha_:g} {scaled}"
-
-
-def _figure(outcome: Outcome) -> Any:
-    titles = {"NN": "NN: one network", "DE": "DE: a deep ensemble", "MixupMP": "MixupMP"}
-    sets = {"clean test images": [CLEAN], "corrupted test images\n(18 corruptions)": list(FAMILIES)}
-    panels = [
-        ReliabilityPanel(title, name, outcome.pooled(method, members))
-        for name, members in sets.items()
-        for method, title in titles.items()
-    ]
-    return reliability_figure(panels, _headline(outcome))
-
-
-def _headline(outcome: Outcome) -> str:
-    """The title of the picture: the gap between confidence and accuracy under corruption, as measured."""
-    gaps = {name: outcome.pooled(name, list(FAMILIES)) for name in CLASSIFIERS}
-    parts = [f"{name} {_gap(result.oe, result.ue)}" for name, result in gaps.items()]
-    first = f"How sure, and how often right, after {outcome.demo.rows} training images, calibrated."
-    return f"{first}\nWhen corrupted, {', '.join(parts)}."
-
-
-def _gap(over: float, under: float) -> str:
-    return f"is {over:.1%} too sure" if over > under else f"is {under:.1%} not sure enough"
-
-
-def _document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[str, Any]:
-    """All measurements, for --json."""
-    trials = [
-        {
-            "seed": trial.seed,
-            "chosen": _called(trial.classifiers["MixupMP"]),
-            "metrics": [
-                {**scores.result().to_dict(), "method": name, "rows": rows, "calibrated": calibrated}
-                for calibrated, by_key in ((False, trial.raw), (True, trial.calibrated))
-                for (name, rows), scores in by_key.items()
-            ],
-        }
-        for trial in outcome.trials
-    ]
-    return {
-        "demo": outcome.demo,
-        "trials": trials,
-        "picture": None if picture is None else str(picture),
-        "seconds": round(seconds, 1),
-    }
 
 
 @contextmanager

@@ -107,9 +107,7 @@ def run_demo(
     `progress` is called with what was fitted, as each fit ends.
     """
     sets = corrupted_sets(data.load("digits").test, demo.severity)
-    wanted = [
-        (name, seed) for name in reversed(list(classifiers)) for seed in demo.seeds
-    ]  # longest first
+    wanted = [(name, seed) for name in reversed(list(classifiers)) for seed in demo.seeds]  # longest first
     calls = [Call(_fitted, (classifiers[name], demo.rows, seed), f"{name}, seed {seed}") for name, seed in wanted]
     workers = min(cores(), len(calls))
     found = run(calls, workers=workers, on_result=lambda index, _: progress(calls[index].label))

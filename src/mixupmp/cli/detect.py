@@ -7,31 +7,28 @@ import io
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
-from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.catalogs import names
+from mixupmp.cli.options import OTHER_DATA, DataRoot, FalseAlarm, Json, Run
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.predict import SHOWN, check_out, given_inputs, names_in, test_inputs
-from mixupmp.cli.scoring import classes_of
+from mixupmp.cli.predict import SHOWN, check_out
 from mixupmp.core.errors import BadRun, InvalidArgument
-from mixupmp.core.files import write_atomically
-from mixupmp.core.posterior import Posterior
-from mixupmp.decide.detect import AUTO, FALSE_ALARM, SCORES, Detected, Detector, fit_detector, read_detector
-from mixupmp.metrics.detection import Detection, detection
-from mixupmp.store.load import load
-from mixupmp.store.manifest import Sealed
+
+if TYPE_CHECKING:
+    from mixupmp.core.posterior import Posterior
+    from mixupmp.decide.detect import Detected, Detector
+    from mixupmp.metrics.detection import Detection
 
 _INPUT = "An array (.npy, .npz), a table (.csv), an image or sound (.wav), a folder of them, or sentences (.txt)."
-_DATA = "Instead of --input: the test rows of a dataset by name, or a file or folder with labels."
-_HELD_OUT = "Data that were not used for training; they make the rate exact. \\[the rows that the fit held out]"
-_SCORE = f"{', '.join(SCORES)}, or auto: nearest if the held-out rows have it, else entropy."
+_DATA = f"Instead of --input: {OTHER_DATA}."
+_HELD_OUT = f"Data not used for training, for an exact rate: {OTHER_DATA}. \\[the rows that the fit held out]"
+_SCORE = f"{names('mixupmp.decide.detect.SCORES')}, or auto: nearest if the held-out rows have it, else entropy."
 _METRICS = "Also print how well the score separates these rows from the run's test rows: AUROC, AUPR, FPR95."
 
 
@@ -40,8 +37,8 @@ def command(
     given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
     data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
-    false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = FALSE_ALARM,
-    score: Annotated[str, typer.Option(help=_SCORE)] = AUTO,
+    false_alarm: FalseAlarm = 0.05,
+    score: Annotated[str, typer.Option(help=_SCORE)] = "auto",
     held_out: Annotated[str | None, typer.Option(metavar="DATA", help=_HELD_OUT)] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help=_METRICS)] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to .json or .csv.")] = None,
@@ -58,6 +55,14 @@ def command(
         mixupmp detect runs/first --data mnist --metrics
         mixupmp detect runs/first --input photo.png --score nearest --held-out more-photos/
     """
+    import torch
+
+    from mixupmp.cli.inputs import test_inputs, wanted_inputs
+    from mixupmp.cli.scoring import classes_of
+    from mixupmp.core.files import write_atomically
+    from mixupmp.metrics.detection import detection
+    from mixupmp.store.load import load
+
     if (given is None) == (data is None):
         raise InvalidArgument("--input", given, "given, or --data, and not both")
     if out is not None:
@@ -65,15 +70,13 @@ def command(
     posterior = load(run)
     classes_of(posterior)
     detector = _detector(run, posterior, held_out, data_root)
-    task = posterior.task
-    inputs = given_inputs(run, given, task, resize) if given is not None else test_inputs(run, data, data_root, task)
-    files = () if given is None else names_in(given)
+    inputs, files = wanted_inputs(run, posterior.task, given, resize, data, data_root)
     found = detector.detect(posterior, inputs, score, false_alarm)
     if out is not None:
         write_atomically(out, (_csv if out.suffix == ".csv" else _json)(_records(found, files)))
     apart = None
     if metrics:
-        own = test_inputs(run, None, data_root, task)
+        own = test_inputs(run, None, data_root, posterior.task)
         familiar = detector.detect(posterior, own, found.score, false_alarm).scores
         apart = detection(torch.from_numpy(familiar), torch.from_numpy(found.scores))
     result: dict[str, object] = {
@@ -93,9 +96,13 @@ def command(
 
 
 def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str | None) -> Detector:
+    from mixupmp.cli.inputs import test_inputs
+    from mixupmp.decide.detect import fit_detector, read_detector
+    from mixupmp.store.manifest import Sealed
+
     kept = read_detector(Sealed(run))
     if held_out is not None:
-        rows: Tensor = test_inputs(run, held_out, root, posterior.task)
+        rows = test_inputs(run, held_out, root, posterior.task)
         return fit_detector(posterior, rows, None if kept is None else kept.reference)
     if kept is None or not kept.held_out:
         raise BadRun(f"{run} was fitted without held-out rows: give some that it was not trained on, --held-out DATA")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.catalogs import names
+from mixupmp.cli.options import OTHER_DATA, DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import data_of_run, dataset_for, labels_for, rows_of, score
 from mixupmp.core.errors import InvalidArgument, UnknownName
-from mixupmp.core.rows import Dataset, Rows
-from mixupmp.data import corrupted
-from mixupmp.decide.calibrators import calibrator_of
-from mixupmp.metrics import MetricTable, evaluated_metrics, standard_metrics
-from mixupmp.store.folder import RunFolder
-from mixupmp.store.load import load
+
+if TYPE_CHECKING:
+    from mixupmp.core.rows import Dataset, Rows
 
 _CORRUPTION = "Corrupt the test images first: gaussian_noise, fog, contrast, ... (CIFAR-C's 19)."
-_METRICS = f"The metrics to show, separated by commas: {', '.join(evaluated_metrics())}."
+_METRICS = f"The metrics to show, separated by commas: {names('mixupmp.metrics.catalog.evaluated_metrics')}."
+_DATA = f"Other data: {OTHER_DATA}. \\[the data of the run]"
 
 
 class Split(StrEnum):
@@ -32,7 +30,7 @@ class Split(StrEnum):
 
 def command(
     run: Run,
-    data: Annotated[str | None, typer.Option(help="Other data, by name or path. \\[the data of the run]")] = None,
+    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
     split: Annotated[Split, typer.Option(help="The rows to evaluate.")] = Split.test,
     corruption: Annotated[str | None, typer.Option(metavar="NAME", help=_CORRUPTION)] = None,
@@ -49,6 +47,12 @@ def command(
         mixupmp evaluate runs/first --corruption gaussian_noise --severity 5
         mixupmp evaluate runs/first --data other.npz --split all --json
     """
+    from mixupmp.cli.scoring import data_of_run, dataset_for, labels_for, score
+    from mixupmp.decide.calibrators import calibrator_of
+    from mixupmp.metrics import MetricTable
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.store.load import load
+
     if severity is not None and corruption is None:
         raise InvalidArgument("--severity", severity, "given with --corruption NAME")
     posterior = load(run)
@@ -68,16 +72,21 @@ def command(
 
 
 def _columns(metrics: str | None) -> tuple[str, ...]:
+    from mixupmp.metrics import evaluated_metrics, standard_metrics
+
     if metrics is None:
         return (*standard_metrics(), "entropy", "mutual_information")
-    names = tuple(name.strip() for name in metrics.split(","))
-    unknown = next((name for name in names if name not in evaluated_metrics()), None)
+    wanted = tuple(name.strip() for name in metrics.split(","))
+    unknown = next((name for name in wanted if name not in evaluated_metrics()), None)
     if unknown is not None:
         raise UnknownName("metric", unknown, evaluated_metrics())
-    return names
+    return wanted
 
 
 def _rows(dataset: Dataset, split: Split, corruption: str | None, severity: int, root: str | None) -> Rows:
+    from mixupmp.cli.scoring import rows_of
+    from mixupmp.data import corrupted
+
     if corruption is None:
         return rows_of(dataset, split)
     if split is not Split.test:

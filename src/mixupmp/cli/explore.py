@@ -11,8 +11,6 @@ from rich.text import Text
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import show
 from mixupmp.core.errors import check
-from mixupmp.web.explorer import write_explorer
-from mixupmp.web.pages import GENERATOR
 
 _RESULTS = "The folder of results that `mixupmp reproduce` wrote."
 _OUT = "The file to write. An earlier page of this command is replaced; any other file is not."
@@ -33,6 +31,9 @@ def command(
         mixupmp explore results
         mixupmp explore results/comparison --out comparison.html
     """
+    from mixupmp.web.explorer import write_explorer
+    from mixupmp.web.pages import GENERATOR
+
     ours = not out.exists() or f'content="{GENERATOR}"' in out.read_text("utf-8", errors="replace")[:2000]
     check(ours, "--out", str(out), "a new file, or a page that this command wrote", "Nothing else is written over.")
     sets = write_explorer(results, out)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
-from safetensors.torch import save
 
 from mixupmp.cli import fit_options as given
 from mixupmp.cli.options import Json
 from mixupmp.cli.output import show
-from mixupmp.cli.scoring import Results, add_reference, evaluated
 from mixupmp.core.errors import BadRun, InvalidArgument
-from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import Posterior
-from mixupmp.core.spec import encode
-from mixupmp.decide.calibrators import read_calibrator
-from mixupmp.decide.default import Choice, calibrated, choose
-from mixupmp.metrics import MetricTable, standard_metrics
-from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
-from mixupmp.train.plans import under_trained
-from mixupmp.train.progress import ProgressBars
-from mixupmp.train.run import Engine, RunFolder, fit
-from mixupmp.train.settings import Settings, load_data, plan_from, read_toml, settings_from
+
+if TYPE_CHECKING:
+    from mixupmp.cli.scoring import Results
+    from mixupmp.core.plan import Plan
+    from mixupmp.core.posterior import Posterior
+    from mixupmp.decide.default import Choice
+    from mixupmp.train.run import Engine, RunFolder
+    from mixupmp.train.settings import Settings
 
 
 def command(
@@ -72,6 +67,14 @@ def command(
         mixupmp fit --config recipe.toml --seed 1
         mixupmp fit --resume runs/first
     """
+    from safetensors.torch import save
+
+    from mixupmp.cli.scoring import add_reference, evaluated
+    from mixupmp.core.spec import encode
+    from mixupmp.train.plans import under_trained
+    from mixupmp.train.run import RunFolder
+    from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
+
     if resume is not None and (out is not None or config is not None):
         raise InvalidArgument("--resume", str(resume), "without --out and --config", "A run knows its own settings.")
     document = _spec_of(resume) if resume is not None else read_toml(config) if config is not None else {}
@@ -101,6 +104,10 @@ def _fitted(
     address: str | None,
 ) -> Posterior:
     """The posterior, fitted with bars on the screen and, where it is wanted, records for TensorBoard."""
+    from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
+    from mixupmp.train.progress import ProgressBars
+    from mixupmp.train.run import fit
+
     logger = TensorBoardLogger(tensorboard) if tensorboard is not None else None
     with ProgressBars(plan.method.sampler.networks) as bars:
         posterior = fit(
@@ -118,6 +125,8 @@ def _fitted(
 
 
 def _spec_of(run: Path) -> dict[str, Any]:
+    from mixupmp.store.folder import RunFolder
+
     spec: dict[str, object] = RunFolder(run).config()["spec"]
     if "data" not in spec:
         raise BadRun(f"{run} was not started by this command: resume it in Python, fit(plan, run=..., resume=True).")
@@ -126,6 +135,9 @@ def _spec_of(run: Path) -> dict[str, Any]:
 
 def choice_for(settings: Settings, plan: Plan) -> Choice:
     """What the settings leave open, chosen as the estimators do; a run that is resumed has nothing open."""
+    from mixupmp.decide.calibrators import read_calibrator
+    from mixupmp.decide.default import Choice, calibrated, choose
+
     if "method.type" in settings.given:
         return Choice(plan, None, read_calibrator(settings.calibrator))
     engine: Engine = "auto" if settings.engine == "ray" else settings.engine
@@ -173,6 +185,8 @@ def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results)
 def _lines(
     run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
 ) -> list[Any]:
+    from mixupmp.metrics import MetricTable, standard_metrics
+
     lines = results.lines(chosen.plan.method.name)
     metrics = (*standard_metrics(), "mutual_information")
     rows = results.raw.rows

@@ -10,11 +10,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from mixupmp.cli import options
+from mixupmp.cli.catalogs import names
 from mixupmp.cli.options import HOW, WHAT, WHERE, option
-from mixupmp.core.base_measures import BASE_MEASURES
-from mixupmp.core.tokenizers import TOKENIZERS
-from mixupmp.data import DATASETS
-from mixupmp.networks import NETWORKS
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,9 @@ class Place:
 
 
 _DATA = (
-    f"A dataset by name ({', '.join(DATASETS)}); a folder of images or .wav files with one subfolder for each class; a "
-    ".npz, .csv, .tsv or .parquet file; or, with --text, a .csv, .tsv or .jsonl file of sentences."
+    f"A dataset by name ({names('mixupmp.data.catalog.DATASETS')}); a folder of images or .wav files with one "
+    "subfolder for each class; a .npz, .csv, .tsv or .parquet file; or, with --text, a .csv, .tsv or .jsonl file of "
+    "sentences."
 )
 _RATIO = "r: the amount of Mixup blends for each training row, from 0 (deep ensemble) to inf (Mixup ensemble)."
 _CONFIG = "More settings, in tables \\[data] \\[network] \\[method] \\[recipe] \\[checkpoints]; options override them."
@@ -35,7 +33,9 @@ _ALPHA = "The share of each row in a Mixup blend is drawn from Beta(alpha, alpha
 _MEMBERS = "4; for tables 16 that share weights, 4 from 30,000 rows on; for dropout and Laplace 20"
 _EPOCHS = "chosen for tables, else by the size of the data"
 _CALIBRATE = "Fit a temperature to the averaged probabilities on held-out rows."
-_NETWORK = f"One of {', '.join(NETWORKS)}."
+_NETWORK = f"One of {names('mixupmp.networks.catalog.NETWORKS')}."
+_TOKENS = f"What sentences are split into: {names('mixupmp.core.tokenizers.TOKENIZERS')}."
+_MEASURES = names("mixupmp.core.base_measures.BASE_MEASURES")
 
 Data = Annotated[str | None, option(WHAT, _DATA, "digits"), Place("data.name")]
 DataRoot = Annotated[options.DataRoot, Place("data.root")]
@@ -45,11 +45,7 @@ Download = Annotated[
     Place("data.download"),
 ]
 Text = Annotated[str | None, option(WHAT, "The column that holds the sentences.", metavar="COLUMN"), Place("data.text")]
-Tokens = Annotated[
-    str | None,
-    option(WHAT, f"What sentences are split into: {' or '.join(TOKENIZERS)}.", "words"),
-    Place("data.tokens"),
-]
+Tokens = Annotated[str | None, option(WHAT, _TOKENS, "words"), Place("data.tokens")]
 Label = Annotated[
     str | None,
     option(WHAT, "The column that holds the labels.", "the last", "--label", metavar="COLUMN"),
@@ -64,7 +60,7 @@ MethodName = Annotated[
 ]
 Base = Annotated[
     str | None,
-    option(WHAT, f"The base measure, with --method martingale-posterior: {', '.join(BASE_MEASURES)}.", "mixup"),
+    option(WHAT, f"The base measure, with --method martingale-posterior: {_MEASURES}.", "mixup"),
     Place("method.base"),
 ]
 Ratio = Annotated[float | None, option(WHAT, _RATIO, "chosen"), Place("method.ratio")]

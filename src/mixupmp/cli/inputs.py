@@ -1,4 +1,4 @@
-"""Rows to predict from a file or folder: arrays, tables of features, images, sentences, sounds."""
+"""Rows to predict: of a dataset, or of a file or folder of arrays, tables of features, images, sentences, sounds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
+from mixupmp.cli.scoring import dataset_for
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
@@ -24,8 +25,25 @@ from mixupmp.data.sound_files import encoded_wave
 from mixupmp.data.table_files import is_numeric_text, read_frame
 from mixupmp.data.text_files import ENDINGS as TEXT_ENDINGS
 from mixupmp.data.text_files import read_column
+from mixupmp.store.folder import RunFolder
 
 TAKEN = ".npy, .npz, .csv, .txt (a sentence on each line), .jsonl, .wav, an image, or a folder of images or .wav files"
+
+
+def wanted_inputs(
+    run: Path, task: Task, given: Path | None, resize: bool, data: str | None, root: str | None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The rows of --input or of --data, and the names of a folder's files, in the order of the rows."""
+    if given is None:
+        return test_inputs(run, data, root, task), ()
+    known = RunFolder(run).config()["spec"].get("data") or {}
+    names = tuple(file.relative_to(given).as_posix() for file in files_in(given))
+    return read_inputs(given, task, resize, known.get("label"), known.get("text")), names
+
+
+def test_inputs(run: Path, data: str | None, root: str | None, task: Task) -> Tensor:
+    """The test rows of a dataset, or all rows of a file that has no test part; None: of what the run was fitted to."""
+    return dataset_for(run, data, root, task.encoder).test.inputs
 
 
 def files_in(path: Path) -> tuple[Path, ...]:

@@ -16,6 +16,7 @@ def option(panel: str, text: str, default: str = "", *names: str, metavar: str |
     return typer.Option(*names, help=shown.strip(), rich_help_panel=panel, metavar=metavar)
 
 
+OTHER_DATA = "the test rows of a dataset by name, or all rows of a file or folder that has no test part"
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 DataRoot = Annotated[
     str | None,
@@ -23,4 +24,5 @@ DataRoot = Annotated[
         "--data-root", metavar="FOLDER", help="The folder of datasets. \\[$MIXUPMP_DATA, else the cache folder]"
     ),
 ]
+FalseAlarm = Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, or a folder written by mixupmp.save.")]

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
-from mixupmp.cli.inputs import files_in, read_inputs
-from mixupmp.cli.options import DataRoot, Json, Run
+from mixupmp.cli.options import OTHER_DATA, DataRoot, Json, Run
 from mixupmp.cli.output import show
-from mixupmp.cli.predicted import ENDINGS, Predicted, write_predicted
-from mixupmp.cli.scoring import classes_of, dataset_for, predictions
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.posterior import Posterior, Task
-from mixupmp.decide.calibrators import Calibrator, calibrator_of, pool
-from mixupmp.metrics import mutual_information, predictive_entropy
-from mixupmp.store.folder import RunFolder
-from mixupmp.store.load import load
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mixupmp.cli.predicted import Predicted
+    from mixupmp.core.posterior import Posterior
+    from mixupmp.decide.calibrators import Calibrator
+
+ENDINGS = (".npy", ".npz", ".json", ".csv")
 SHOWN = 10  # rows on the terminal
 _INPUT = (
     "An array (.npy, .npz), a table of features (.csv, with or without the labels), an image or sound (.wav), "
     "a folder of them, or sentences (.txt)."
 )
-_DATA = "Instead of --input: the test rows of a dataset by name, or a file or folder with labels."
+_DATA = f"Instead of --input: {OTHER_DATA}."
 _OUT = "Write to .npy, .npz, .json or .csv. \\[print the first rows]"
 
 
@@ -51,16 +49,21 @@ def command(
         mixupmp predict runs/first --input photos/ --resize --out predicted.csv
         mixupmp predict runs/first --data digits
     """
+    from mixupmp.cli.inputs import wanted_inputs
+    from mixupmp.cli.predicted import write_predicted
+    from mixupmp.cli.scoring import classes_of
+    from mixupmp.decide.calibrators import calibrator_of
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.store.load import load
+
     if (given is None) == (data is None):
         raise InvalidArgument("--input", given, "given, or --data, and not both")
     if out is not None:
         check_out(out)
     posterior = load(run)
     classes_of(posterior)
-    task = posterior.task
-    inputs = given_inputs(run, given, task, resize) if given is not None else test_inputs(run, data, data_root, task)
-    predicted = _predict(posterior, inputs, calibrator_of(RunFolder(run).config()))
-    predicted = replace(predicted, files=() if given is None else names_in(given))
+    inputs, files = wanted_inputs(run, posterior.task, given, resize, data, data_root)
+    predicted = replace(_predict(posterior, inputs, calibrator_of(RunFolder(run).config())), files=files)
     if out is not None:
         write_predicted(predicted, out)
     result: dict[str, object] = {"run": str(run), "rows": len(inputs), "out": None if out is None else str(out)}
@@ -76,23 +79,14 @@ def check_out(out: Path, endings: tuple[str, ...] = ENDINGS) -> None:
     check(out.parent.is_dir(), "--out", str(out), "in a folder that exists")
 
 
-def given_inputs(run: Path, given: Path, task: Task, resize: bool) -> Tensor:
-    """The rows in a file or folder, without the column of labels of the table that the run was fitted to."""
-    data = RunFolder(run).config()["spec"].get("data") or {}
-    return read_inputs(given, task, resize, data.get("label"), data.get("text"))
-
-
-def names_in(given: Path) -> tuple[str, ...]:
-    """The names of a folder's files, in the order of its rows; none for a file."""
-    return tuple(file.relative_to(given).as_posix() for file in files_in(given))
-
-
-def test_inputs(run: Path, data: str | None, root: str | None, task: Task) -> Tensor:
-    """The test rows of a dataset, or all rows of a file that has no test part; None: of what the run was fitted to."""
-    return dataset_for(run, data, root, task.encoder).test.inputs
-
-
 def _predict(posterior: Posterior, inputs: Tensor, calibrator: Calibrator | None) -> Predicted:
+    import torch
+
+    from mixupmp.cli.predicted import Predicted
+    from mixupmp.cli.scoring import predictions
+    from mixupmp.decide.calibrators import pool
+    from mixupmp.metrics import mutual_information, predictive_entropy
+
     parts = []
     for members in predictions(posterior, inputs, "predicting"):
         pooled = members.mean(0) if calibrator is None else pool(members, calibrator).float()

@@ -15,8 +15,6 @@ from torch import Tensor
 from mixupmp.core.errors import BadData
 from mixupmp.core.files import write_atomically
 
-ENDINGS = (".npy", ".npz", ".json", ".csv")
-
 
 @dataclass(frozen=True)
 class Predicted:

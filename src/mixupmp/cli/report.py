@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from mixupmp.cli.options import DataRoot, Json
+from mixupmp.cli.options import OTHER_DATA, DataRoot, Json
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.scoring import dataset_for, labels_for
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import Dataset, Rows
-from mixupmp.decide.martingale import MartingaleDiagnostic, martingale_diagnostic, plan_learner
-from mixupmp.store.folder import RunFolder
-from mixupmp.train.settings import load_data, plan_from, settings_from
-from mixupmp.web.pages import GENERATOR
-from mixupmp.web.report import read_run, write_report, write_tables
+
+if TYPE_CHECKING:
+    from mixupmp.core.posterior import Posterior
+    from mixupmp.core.rows import Dataset
+    from mixupmp.decide.martingale import MartingaleDiagnostic
 
 SEVERITIES = (1, 2, 3, 4, 5)
 QUERIES = 200  # test rows of the martingale diagnostic
 _RUNS = "Finished runs; the others are compared with the first."
 _OUT = "The file to write. An earlier report is replaced; any other file is not."
+_DATA = f"Other data: {OTHER_DATA}. \\[the data of each run]"
 _SHIFT = "Also evaluate the runs under this corruption, at five severities; may be repeated."
 _MARTINGALE = (
     "Test whether each run's predictive is a martingale: simulate this many futures (at least 6) from its own "
@@ -37,7 +35,7 @@ _TABLES = "Also write every table to this folder, as CSV and LaTeX."
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=_RUNS)],
     out: Annotated[Path, typer.Option(metavar="FILE", help=_OUT)] = Path("report.html"),
-    data: Annotated[str | None, typer.Option(help="Other data, by name or path. \\[the data of each run]")] = None,
+    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
     data_root: DataRoot = None,
     shift: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_SHIFT)] = None,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
@@ -58,6 +56,8 @@ def command(
         mixupmp report runs/* --tables paper/tables
         mixupmp report runs/first --martingale 10
     """
+    from mixupmp.web.report import read_run, write_report, write_tables
+
     check_replaceable(out)
     shifts = [(name, severity) for name in shift or [] for severity in SEVERITIES]
     evaluated = []
@@ -77,6 +77,11 @@ def command(
 
 def _diagnostic(run: Path, futures: int) -> MartingaleDiagnostic:
     """The martingale diagnostic of a run, at up to `QUERIES` of its test rows."""
+    from mixupmp.core.rows import Rows
+    from mixupmp.decide.martingale import martingale_diagnostic, plan_learner
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.train.settings import load_data, plan_from, settings_from
+
     remark(f"simulating {futures} futures of {run}")
     settings = settings_from(RunFolder(run).config()["spec"])
     dataset = load_data(settings.data)
@@ -90,6 +95,7 @@ def _diagnostic(run: Path, futures: int) -> MartingaleDiagnostic:
 
 def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterior], Dataset]:
     """Reads the test rows, with the run's own class numbers."""
+    from mixupmp.cli.scoring import dataset_for, labels_for
 
     def read(posterior: Posterior) -> Dataset:
         dataset = dataset_for(run, name, root, posterior.task.encoder)
@@ -103,6 +109,8 @@ def _reader(run: Path, name: str | None, root: str | None) -> Callable[[Posterio
 
 def check_replaceable(path: Path) -> None:
     """Whether the page can be written, and replaces nothing but an earlier report."""
+    from mixupmp.web.pages import GENERATOR
+
     check(path.suffix.lower() in (".html", ".htm"), "--out", str(path), "a file that ends in .html")
     if path.exists():
         ours = path.is_file() and f'name="generator" content="{GENERATOR}"' in _opening(path)

@@ -11,12 +11,6 @@ from rich.table import Table
 
 from mixupmp.cli.output import remark, show
 from mixupmp.core.errors import UnknownName
-from mixupmp.core.threads import cores
-from mixupmp.paper.experiments import all_experiments, experiment_named
-from mixupmp.paper.members import Cache, default_cache
-from mixupmp.paper.protocols import protocol_named
-from mixupmp.paper.settings import SCALES
-from mixupmp.paper.study import Study
 
 
 def command(
@@ -53,6 +47,13 @@ def command(
 
         mixupmp reproduce comparison --scale paper --device cuda:0 --device cuda:1 --precision bfloat16
     """
+    from mixupmp.core.threads import cores
+    from mixupmp.paper.experiments import experiment_named
+    from mixupmp.paper.members import Cache, default_cache
+    from mixupmp.paper.protocols import protocol_named
+    from mixupmp.paper.settings import SCALES
+    from mixupmp.paper.study import Study
+
     if scale not in SCALES:
         raise UnknownName("scale", scale, SCALES)
     if name == "list":
@@ -80,6 +81,8 @@ def command(
 
 def _list(scale: str, as_json: bool) -> None:
     """What there is at this scale, with an estimate of GPU-hours where that is the paper's."""
+    from mixupmp.paper.experiments import all_experiments
+
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("experiment", no_wrap=True, style="bold")
     table.add_column("what it shows")

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from mixupmp.cli import fit_options as given
+from mixupmp.cli.catalogs import names
 from mixupmp.cli.options import Json, option
 from mixupmp.cli.output import remark, show
-from mixupmp.cli.scoring import evaluated
-from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.plan import Plan
-from mixupmp.core.rows import Dataset
-from mixupmp.core.spec import decode, encode
-from mixupmp.decide.held_out import CRITERIA
-from mixupmp.decide.search import ALPHAS, RATIOS, Search
-from mixupmp.decide.select import Selection, select
-from mixupmp.train.run import RunFolder, fit
-from mixupmp.train.settings import Settings, load_data, plan_from, read_toml, settings_from
+
+if TYPE_CHECKING:
+    from mixupmp.core.plan import Plan
+    from mixupmp.core.rows import Dataset
+    from mixupmp.decide.select import Selection
+    from mixupmp.train.settings import Settings
 
 _HOW = "How it is chosen"
 _COMMAS = ", separated by commas"
 _RATIOS = f"Values of r to try{_COMMAS}; 0 and inf are always tried."
-Ratios = Annotated[str | None, option(_HOW, _RATIOS, ", ".join(f"{r:g}" for r in RATIOS))]
-Alphas = Annotated[str | None, option(_HOW, f"Values of alpha to try{_COMMAS}.", ", ".join(f"{a:g}" for a in ALPHAS))]
-_BASES = f"Base measures to try beside Mixup{_COMMAS}: {', '.join(BASE_MEASURES)}."
+_ALPHAS = f"Values of alpha to try{_COMMAS}."
+_BASES = f"Base measures to try beside Mixup{_COMMAS}: {names('mixupmp.core.base_measures.BASE_MEASURES')}."
+Ratios = Annotated[str | None, option(_HOW, _RATIOS, names("mixupmp.decide.search.RATIOS"))]
+Alphas = Annotated[str | None, option(_HOW, _ALPHAS, names("mixupmp.decide.search.ALPHAS"))]
 Bases = Annotated[str | None, option(_HOW, _BASES)]
 Validation = Annotated[float, option(_HOW, "The share of rows to hold out for validation.")]
 Folds = Annotated[int | None, option(_HOW, "Judge on so many folds instead.")]
-Criterion = Annotated[str, option(_HOW, f"{', '.join(CRITERIA[:3])}.")]
+Criterion = Annotated[str, option(_HOW, "nll, brier or error.")]
 Full = Annotated[bool, option(_HOW, "No halving: all members for all.", "", "--full")]
 
 
@@ -78,6 +76,12 @@ def command(
         mixupmp select --data fashion-mnist --rows 5000 --bases warped-mixup,cutmix
         mixupmp select --data table.csv --folds 5 --alphas 1 --out runs/chosen
     """
+    from mixupmp.core.base_measures import BaseMeasure
+    from mixupmp.core.spec import decode
+    from mixupmp.decide.search import ALPHAS, RATIOS, Search
+    from mixupmp.decide.select import select
+    from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
+
     document = read_toml(config) if config is not None else {}
     settings = settings_from(document, given.settings_given(command, context))
     search = Search(
@@ -103,6 +107,10 @@ def _refitted(
     out: Path, settings: Settings, plan: Plan, selection: Selection, dataset: Dataset, address: str | None
 ) -> dict[str, object]:
     """Fit what was chosen to all rows, into a run folder; its metrics on the test rows."""
+    from mixupmp.cli.scoring import evaluated
+    from mixupmp.core.spec import encode
+    from mixupmp.train.run import RunFolder, fit
+
     settings = replace(settings, calibrator=encode(selection.calibrator))
     run = RunFolder(out, settings.beyond_plan())
     chosen = selection.chosen.applied(plan)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from mixupmp.cli.options import DataRoot, Run
+from mixupmp.cli.options import OTHER_DATA, DataRoot, FalseAlarm, Run
 from mixupmp.cli.output import remark
 from mixupmp.cli.playground import Host, Port, Token
-from mixupmp.cli.scoring import dataset_for, labels_for
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.posterior import Posterior
-from mixupmp.core.rows import Rows
-from mixupmp.decide.calibrators import calibrator_of
-from mixupmp.decide.detect import read_detector
-from mixupmp.store.folder import RunFolder
-from mixupmp.store.load import load
-from mixupmp.store.manifest import Sealed
 
-_DATA = "Held-out rows for prediction sets and abstention, by name or path. \\[the test rows of the run's data]"
+if TYPE_CHECKING:
+    from mixupmp.core.posterior import Posterior
+    from mixupmp.core.rows import Rows
+
+_DATA = f"Held-out rows for prediction sets and abstention: {OTHER_DATA}. \\[the test rows of the run's data]"
 
 
 class Runtime(StrEnum):
@@ -42,7 +37,7 @@ def command(
     data_root: DataRoot = None,
     coverage: Annotated[float, typer.Option(help="The coverage of the prediction sets.")] = 0.9,
     risk: Annotated[float, typer.Option(help="The share of accepted answers that may be wrong.")] = 0.05,
-    false_alarm: Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")] = 0.05,
+    false_alarm: FalseAlarm = 0.05,
     most_rows: Annotated[int, typer.Option(help="The most rows in a request.")] = 1024,
     most_bytes: Annotated[int, typer.Option(help="The most bytes in a request.")] = 8 * 2**20,
     seconds: Annotated[float, typer.Option(help="The most seconds until a request is answered.")] = 10.0,
@@ -58,6 +53,13 @@ def command(
         curl localhost:8713/predict -H 'Content-Type: image/png' --data-binary @photo.png
         MIXUPMP_TOKEN=... mixupmp serve runs/first --host 0.0.0.0 --runtime onnx
     """
+    import torch
+
+    from mixupmp.decide.calibrators import calibrator_of
+    from mixupmp.decide.detect import read_detector
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.store.load import load
+    from mixupmp.store.manifest import Sealed
     from mixupmp.web.security import check_exposure
     from mixupmp.web.serve import Limits, serve_model, served_model
 
@@ -92,6 +94,8 @@ def command(
 
 def _held_out(run: Path, posterior: Posterior, name: str | None, root: str | None) -> Rows | None:
     """The rows that sets and abstention rest on; without the run's data, it is served without a guarantee."""
+    from mixupmp.cli.scoring import dataset_for, labels_for
+
     try:
         dataset = dataset_for(run, name, root, posterior.task.encoder)
         return labels_for(posterior.task, dataset, dataset.test)

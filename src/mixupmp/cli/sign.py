@@ -10,8 +10,6 @@ from rich.text import Text
 
 from mixupmp.cli.options import Json, Run
 from mixupmp.cli.output import show
-from mixupmp.store.manifest import SIGNATURE
-from mixupmp.store.sign import sign
 
 
 def command(
@@ -29,6 +27,9 @@ def command(
         mixupmp sign runs/first --key key.pem
         mixupmp sign runs/first --key ~/.ssh/id_ed25519
     """
+    from mixupmp.store.manifest import SIGNATURE
+    from mixupmp.store.sign import sign
+
     sign(run, key)
     path = run / SIGNATURE
     show(as_json, {"run": str(run), "signature": str(path)}, [Text(f"Signed: {path}")])

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from mixupmp.cli.options import Json, Run
 from mixupmp.cli.output import show
-from mixupmp.store.sign import verify
 
 _KEY = "Ed25519 public key, in PEM or OpenSSH format, that the run must be signed with."
 
@@ -27,6 +26,8 @@ def command(
         mixupmp verify runs/first
         mixupmp verify runs/first --key key.pub.pem
     """
+    from mixupmp.store.sign import verify
+
     files = verify(run, key)
     result = {"run": str(run), "files": files, "signed": key is not None}
     signed = f", signed with {key}" if key is not None else "; signature not checked"
