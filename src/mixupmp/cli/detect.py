@@ -55,12 +55,9 @@ def command(
         mixupmp detect runs/first --data mnist --metrics
         mixupmp detect runs/first --input photo.png --score nearest --held-out more-photos/
     """
-    import torch
-
     from mixupmp.cli.inputs import test_inputs, wanted_inputs
     from mixupmp.cli.scoring import classes_of
     from mixupmp.core.files import write_atomically
-    from mixupmp.metrics.detection import detection
     from mixupmp.store.load import load
 
     if (given is None) == (data is None):
@@ -77,8 +74,7 @@ def command(
     apart = None
     if metrics:
         own = test_inputs(run, None, data_root, posterior.task)
-        familiar = detector.detect(posterior, own, found.score, false_alarm).scores
-        apart = detection(torch.from_numpy(familiar), torch.from_numpy(found.scores))
+        apart = _separation(detector.detect(posterior, own, found.score, false_alarm), found)
     result: dict[str, object] = {
         "run": str(run),
         "rows": len(inputs),
@@ -109,6 +105,14 @@ def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str |
     if kept.refitted:
         remark("note: members were fitted again after rows were held out: the rate is approximate without --held-out")
     return kept
+
+
+def _separation(familiar: Detected, found: Detected) -> Detection:
+    import torch
+
+    from mixupmp.metrics.detection import detection
+
+    return detection(torch.from_numpy(familiar.scores), torch.from_numpy(found.scores))
 
 
 def _records(found: Detected, files: tuple[str, ...], most: int | None = None) -> list[dict[str, Any]]:

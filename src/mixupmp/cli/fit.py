@@ -67,31 +67,43 @@ def command(
         mixupmp fit --config recipe.toml --seed 1
         mixupmp fit --resume runs/first
     """
-    from safetensors.torch import save
-
     from mixupmp.cli.scoring import add_reference, evaluated
-    from mixupmp.core.spec import encode
     from mixupmp.train.plans import under_trained
-    from mixupmp.train.run import RunFolder
-    from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
+    from mixupmp.train.settings import load_data, plan_from
+
+    settings = _settings(context, config, resume, out)
+    dataset = load_data(settings.data)
+    chosen = choice_for(settings, plan_from(settings, dataset))
+    plan = chosen.plan
+    run = _run_folder(resume or out or _free_folder(settings, plan), settings, chosen)
+    posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
+    add_reference(run, posterior, plan)
+    results = evaluated(run, posterior, dataset, chosen.calibrator)
+    message = under_trained(plan, posterior) if epochs is not None else None
+    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
+    show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
+
+
+def _settings(context: typer.Context, config: Path | None, resume: Path | None, out: Path | None) -> Settings:
+    """The settings of a file or of a run that is resumed, with the options over them."""
+    from mixupmp.train.settings import read_toml, settings_from
 
     if resume is not None and (out is not None or config is not None):
         raise InvalidArgument("--resume", str(resume), "without --out and --config", "A run knows its own settings.")
     document = _spec_of(resume) if resume is not None else read_toml(config) if config is not None else {}
-    settings = settings_from(document, given.settings_given(command, context))
-    dataset = load_data(settings.data)
-    plan = plan_from(settings, dataset)
-    chosen = choice_for(settings, plan)
-    plan, calibrator = chosen.plan, chosen.calibrator
-    settings = replace(settings, calibrator=encode(calibrator))
+    return settings_from(document, given.settings_given(command, context))
+
+
+def _run_folder(path: Path, settings: Settings, chosen: Choice) -> RunFolder:
+    """The folder, which keeps the settings, the calibrator, and the scores of the rows that were held out."""
+    from safetensors.torch import save
+
+    from mixupmp.core.spec import encode
+    from mixupmp.store.folder import RunFolder
+
+    settings = replace(settings, calibrator=encode(chosen.calibrator))
     scores = None if chosen.detector is None else save(chosen.detector.tensors())
-    run = RunFolder(resume or out or _free_folder(settings, plan), settings.beyond_plan(), scores)
-    posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
-    add_reference(run, posterior, plan)
-    results = evaluated(run, posterior, dataset, calibrator)
-    message = under_trained(plan, posterior) if epochs is not None else None
-    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
-    show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
+    return RunFolder(path, settings.beyond_plan(), scores)
 
 
 def _fitted(

@@ -12,13 +12,14 @@ from rich.table import Table
 from mixupmp.cli.output import remark, show
 from mixupmp.core.errors import UnknownName
 
+_PROTOCOL = "text: as the paper describes it; authors: as in the authors' code."
+_WORKERS = "Members trained at a time. \\[one for each core or GPU]"
+
 
 def command(
     name: Annotated[str, typer.Argument(help="An experiment, the path of your own experiment file, or 'list'.")],
     scale: Annotated[str, typer.Option(help="smoke: seconds; cpu: hours on two cores; paper: GPUs.")] = "cpu",
-    protocol: Annotated[
-        str, typer.Option(help="text: as the paper describes it; authors: as in the authors' code.")
-    ] = "text",
+    protocol: Annotated[str, typer.Option(help=_PROTOCOL)] = "text",
     data: Annotated[
         list[str] | None, typer.Option(help="Only this dataset of the experiment; may be repeated.")
     ] = None,
@@ -29,9 +30,7 @@ def command(
     ] = None,
     precision: Annotated[str, typer.Option(help="For the forward pass: float32, bfloat16 or float16.")] = "float32",
     compiled: Annotated[bool, typer.Option("--compile", help="Compile the networks with torch.compile.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Members trained at a time. \\[one for each core or GPU]", min=1)
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help=_WORKERS, min=1)] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Train nothing; report what is in the cache.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -42,9 +41,7 @@ def command(
     [bold]Examples[/bold]
 
         mixupmp reproduce list --scale paper
-
         mixupmp reproduce comparison --scale cpu --data fmnist
-
         mixupmp reproduce comparison --scale paper --device cuda:0 --device cuda:1 --precision bfloat16
     """
     from mixupmp.core.threads import cores

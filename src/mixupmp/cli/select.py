@@ -19,6 +19,7 @@ from mixupmp.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from mixupmp.core.plan import Plan
     from mixupmp.core.rows import Dataset
+    from mixupmp.decide.search import Search
     from mixupmp.decide.select import Selection
     from mixupmp.train.settings import Settings
 
@@ -76,22 +77,12 @@ def command(
         mixupmp select --data fashion-mnist --rows 5000 --bases warped-mixup,cutmix
         mixupmp select --data table.csv --folds 5 --alphas 1 --out runs/chosen
     """
-    from mixupmp.core.base_measures import BaseMeasure
-    from mixupmp.core.spec import decode
-    from mixupmp.decide.search import ALPHAS, RATIOS, Search
     from mixupmp.decide.select import select
     from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
 
     document = read_toml(config) if config is not None else {}
     settings = settings_from(document, given.settings_given(command, context))
-    search = Search(
-        _numbers("--ratios", ratios) or RATIOS,
-        _numbers("--alphas", alphas) or ALPHAS,
-        validation if folds is None else folds,
-        criterion,  # type: ignore[arg-type]  # checked there
-        not full,
-        bases=tuple(decode(name.strip(), BaseMeasure) for name in bases.split(",")) if bases else (),  # type: ignore[type-abstract]
-    )
+    search = _search(ratios, alphas, bases, validation if folds is None else folds, criterion, not full)
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)
     selection = select(plan, search, engine=settings.engine, callback=remark, address=address)
@@ -101,6 +92,23 @@ def command(
         result |= {"run": str(out), **_refitted(out, settings, plan, selection, dataset, address)}
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))
     show(as_json, result, lines)
+
+
+def _search(
+    ratios: str | None, alphas: str | None, bases: str | None, validation: float | int, criterion: str, halve: bool
+) -> Search:
+    from mixupmp.core.base_measures import BaseMeasure
+    from mixupmp.core.spec import decode
+    from mixupmp.decide.search import ALPHAS, RATIOS, Search
+
+    return Search(
+        _numbers("--ratios", ratios) or RATIOS,
+        _numbers("--alphas", alphas) or ALPHAS,
+        validation,
+        criterion,  # type: ignore[arg-type]  # checked there
+        halve,
+        bases=tuple(decode(name.strip(), BaseMeasure) for name in bases.split(",")) if bases else (),  # type: ignore[type-abstract]
+    )
 
 
 def _refitted(
