@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -139,3 +140,18 @@ def test_a_cluster_that_does_not_start_is_an_error_of_ours(monkeypatch: pytest.M
     monkeypatch.setattr(ray, "init", time_out)
     with pytest.raises(MixupMPError, match="there is no Ray cluster: The current node timed out"), connected(None):
         pytest.fail("not connected")
+
+
+def test_a_full_disk_while_ray_shuts_down_does_not_hide_what_happened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(ray, "shutdown", no_room)
+    with connected(None):
+        pass
+    assert "not shut down cleanly" in caplog.text
+    with pytest.raises(MixupMPError, match="the fit's own"), connected(None):
+        raise MixupMPError("the fit's own")

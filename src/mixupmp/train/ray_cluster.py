@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from mixupmp.core.errors import MissingExtra, MixupMPError
 from mixupmp.train.environment import package_home
+
+log = logging.getLogger("mixupmp")
 
 
 @contextlib.contextmanager
@@ -39,7 +42,10 @@ def connected(address: str | None) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            try:
+                ray.shutdown()
+            except OSError as error:  # Ray makes folders of its own there, for which a full disk has no room
+                log.warning("the Ray cluster of this fit was not shut down cleanly: %s", error)
 
 
 def _job_config(address: str) -> Any:
