@@ -39,9 +39,10 @@ def test_a_table_as_people_have_it_is_fitted_evaluated_and_predicted(tmp_path: P
     refused(mixupmp("predict", "run", "--input", "short.csv"), "short.csv", "the column 'color' is not there")
 
 
-def test_columns_of_plain_numbers_are_found_by_name_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("middle", [100, 1.7e9])  # the latter is centered in double precision
+def test_columns_of_plain_numbers_are_found_by_name_too(tmp_path: Path, middle: float) -> None:
     generator = np.random.default_rng(0)
-    frame = pandas.DataFrame({"width": generator.normal(size=80), "height": 100 + generator.normal(size=80)})
+    frame = pandas.DataFrame({"width": generator.normal(size=80), "height": middle + generator.normal(size=80)})
     frame.assign(large=frame["width"] > 0).to_csv(tmp_path / "boxes.csv", index=False)
     words = ("--data", "boxes.csv", "--members", "2", "--epochs", "4", "--ratio", "1")
     assert mixupmp("fit", *words, "--out", "run", "--json").code == 0

@@ -136,3 +136,16 @@ def test_files_that_are_no_tables_are_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(BadData, match=r"a\.csv"):
         load_path(path)
+
+
+@pytest.mark.parametrize("name", ["time", "0"])
+def test_numbers_far_from_zero_keep_their_distances(tmp_path, name):
+    time = 1_700_000_000 + np.arange(40)
+    pandas.DataFrame({name: time, "label": np.arange(40) % 2}).to_csv(tmp_path / "t.csv", index=False)
+    found = load_path(tmp_path / "t.csv", seed=1)
+    assert len(torch.unique(torch.cat([found.train.inputs, found.test.inputs]))) == 40
+    np.savez(tmp_path / "t.npz", X=time[:, None].astype(float), y=np.arange(40) % 2)
+    again = load_path(tmp_path / "t.npz", seed=1, encoder=found.encoder)
+    assert torch.equal(again.test.inputs, found.test.inputs)
+    with pytest.warns(ColumnWarning, match="column '0' has 40 distinct values, of which 1 are left"):
+        load_path(tmp_path / "t.npz")

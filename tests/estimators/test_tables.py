@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
 from mixupmp import Recipe
 from mixupmp.core.columns import ColumnWarning
@@ -129,3 +130,45 @@ def test_many_categories_share_an_indicator() -> None:
     fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(150) % 2)
     assert fitted.layout_.shape == (101,)
     fitted.predict(pd.DataFrame({"code": ["unknown"]}))
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e8), (60.0, 1.7e9), (1e-30, 0.0), (1.0, -1e12)])
+def test_numbers_far_from_zero_or_tiny_are_learned_from(scale: float, shift: float, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = (X[:, 0] > 0).astype(int)
+    plain = MixupMPClassifier(1.0, 0.4, recipe=QUICK, calibrate=False, random_state=0).fit(X, y)
+    fitted = MixupMPClassifier(1.0, 0.4, recipe=QUICK, calibrate=False, random_state=0).fit(X * scale + shift, y)
+    assert fitted.score(X * scale + shift, y) > 0.95
+    assert np.abs(fitted.predict_proba(X * scale + shift) - plain.predict_proba(X)).max() < 0.05
+    fitted.save(tmp_path / "model")
+    back = MixupMPClassifier.load(tmp_path / "model").predict_proba(X * scale + shift)
+    assert np.array_equal(back, fitted.predict_proba(X * scale + shift))
+
+
+def test_numbers_near_zero_stay_as_they_are() -> None:
+    X = np.random.default_rng(0).normal(20.0, 0.1, size=(60, 2))
+    fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(60) % 2)
+    assert [column.offset for column in fitted.layout_.columns] == [0.0, 0.0]
+    assert fitted.posterior_.task.encoder is None
+
+
+def test_a_large_identifier_is_told_apart_from_the_next(frame: Any) -> None:
+    X = pd.DataFrame({"id": 123_456_789 + np.arange(120) % 2, "size": frame[0]["size"]})
+    fitted = MixupMPClassifier(1.0, 0.4, recipe=QUICK, calibrate=False, random_state=0).fit(X, np.arange(120) % 2)
+    assert fitted.score(X, np.arange(120) % 2) == 1.0
+
+
+def test_values_that_single_precision_merges_are_named() -> None:
+    X = np.random.default_rng(0).normal(size=(120, 2)) * [1.0, 1e-46]
+    with pytest.warns(ColumnWarning, match="column '1' has 120 distinct values, of which 1 are left"):
+        DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(120) % 2)
+    two_far = np.where(np.arange(120) % 2, 1e10, 2e10) + np.arange(120)  # no one offset is near both
+    with pytest.warns(ColumnWarning, match="column '0' has 120 distinct values"):
+        DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(two_far[:, None], np.arange(120) % 2)
+
+
+def test_a_trained_network_takes_rows_as_they_are() -> None:
+    X = (np.random.default_rng(0).normal(size=(60, 2)) + 1e5).astype(np.float32)
+    network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    fitted = MixupMPClassifier(1.0, 0.4, 2, network=network, body="1", random_state=0).fit(X, np.arange(60) % 2)
+    assert [column.offset for column in fitted.layout_.columns] == [0.0, 0.0]

@@ -141,3 +141,22 @@ def test_what_a_graph_could_not_tell_apart_is_refused(column: Any, message: str,
     with pytest.raises(InvalidArgument, match=message):
         fitted.export_onnx(tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_columns_far_from_zero_are_float64_inputs(frame: pd.DataFrame, tmp_path: Path) -> None:
+    path, X = tmp_path / "model.onnx", np.random.default_rng(0).normal([1.7e9, 0.0], size=(ROWS, 2))
+    y = (X[:, 0] > 1.7e9).astype(int)
+    fitted = classifier().fit(X, y)
+    assert fitted.export_onnx(path)["mixupmp.inputs"] == "inputs: float64 (rows, 2), NaN where a value is missing"
+    X[0, 0] = np.nan
+    with pytest.warns(ColumnWarning, match="the median"):
+        expected = fitted.predict_proba(X)
+    (found,) = onnxruntime.InferenceSession(str(path)).run(["probabilities"], {"inputs": X})
+    assert np.abs(found - expected).max() < 1e-5
+    named = frame[["color", "size"]].assign(time=np.nan_to_num(X[:, 0], nan=1.7e9))
+    fitted = classifier().fit(named, y)
+    described = fitted.export_onnx(path)["mixupmp.inputs"]
+    assert "size: float32 (rows), NaN where missing; time: float64 (rows), NaN where missing" in described
+    given = {**feed(named, path), "time": named["time"].to_numpy()}
+    (found,) = onnxruntime.InferenceSession(str(path)).run(["probabilities"], given)
+    assert np.abs(found - fitted.predict_proba(named)).max() < 1e-5

@@ -88,6 +88,7 @@ def read_inputs(
     if kind not in (".npy", ".npz", ".csv"):
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)
+    array = task.encoder.center(array) if isinstance(task.encoder, Columns) else array
     inputs = as_inputs(array, str(path), task.input_shape)
     expected = ", ".join(map(str, task.input_shape))
     if tuple(inputs.shape[1:]) != task.input_shape:

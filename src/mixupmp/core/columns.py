@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -19,10 +19,15 @@ from mixupmp.core.errors import BadData
 # What pandas calls columns of objects that are numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "empty")
 MOST_CATEGORIES = 100  # of one column; rarer ones share an indicator
+# A column whose median is so many typical distances from zero is centered before it becomes float32, which has 24 bits:
+# at least half of them are left for the distances. Other columns stay as they are, bit for bit.
+FAR = 2.0**12
+LARGEST = float(np.finfo(np.float32).max)
+SAMPLED = 10_000  # values of a column, of which distinct ones are counted
 
 
 class ColumnWarning(UserWarning):
-    """A column holds what the fit has not seen: a new category, or missing values."""
+    """A column holds what the fit has not seen, as a new category or missing values, or what a network cannot use."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Column:
     other
         Whether there were more categories than `MOST_CATEGORIES`: one more indicator says where it is one of the rest,
         or a new one.
+    offset
+        Subtracted from numbers in double precision, where float32 could not tell values so far from zero apart.
     """
 
     name: str
@@ -49,6 +56,14 @@ class Column:
     missing: bool = False
     categories: tuple[str, ...] = ()
     other: bool = False
+    offset: float = field(default=0.0, metadata={"later": True})
+
+    @property
+    def offsets(self) -> list[float]:
+        """What is subtracted from each column of numbers that this one becomes."""
+        if self.kind == "number":
+            return [self.offset, 0.0] if self.missing else [self.offset]
+        return [0.0] * (len(self.categories) + self.other + self.missing)
 
     def encode(self, values: object) -> list[NDArray[np.float32]]:
         """The columns of numbers that this one becomes."""
@@ -60,7 +75,8 @@ class Column:
             _warn(f"column {self.name!r} has missing values, which it had not in fit: they are {how}.")
         indicator = [absent.astype(np.float32)] if self.missing else []
         if self.kind == "number":
-            return [np.where(absent, np.float32(self.fill), as_numbers(values, self.name)), *indicator]
+            numbers = np.where(absent, self.fill, as_numbers(values, self.name))
+            return [(numbers - self.offset).astype(np.float32), *indicator]
         text = as_text(values)
         found = [(text == category) & ~absent for category in self.categories]
         new = ~absent & ~np.isin(text, self.categories)
@@ -84,6 +100,17 @@ class Columns:
     def plain(self) -> bool:
         """Whether rows are the columns as they are: no categories, and nothing was missing in the fit."""
         return all(column.kind == "number" and not column.missing for column in self.columns)
+
+    @property
+    def centered(self) -> bool:
+        """Whether some column is centered before it becomes float32."""
+        return any(column.offset for column in self.columns)
+
+    def center(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows of an array, with categories and missing values encoded already, centered as those of the fit."""
+        offsets = [offset for column in self.columns for offset in column.offsets]
+        fits = rows.ndim == 2 and rows.shape[1] == len(offsets) and self.centered
+        return rows.astype(np.float64) - offsets if fits else rows
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
@@ -121,18 +148,40 @@ def _check_names(names: Sequence[str], found: Set[str]) -> None:
         raise BadData(f"the column {absent[0]!r} is not there; those of the fit are {', '.join(names)}.")
 
 
-def describe(name: str, values: object, numeric: bool) -> Column:
-    """How to encode a column, from the rows of a fit."""
+def describe(name: str, values: object, numeric: bool, centered: bool = True) -> Column:
+    """How to encode a column, from the rows of a fit; `centered`: whether numbers may get an offset."""
     absent = missing_in(values)
     if absent.all():
         _warn(f"column {name!r} is missing in every row, and is left out.")
         return Column(name, "empty")
     if numeric:
         numbers = as_numbers(values, name)[~absent]
-        return Column(name, "number", float(np.median(numbers)), bool(absent.any()))
+        median = float(np.median(numbers))
+        offset = median if centered and _is_far(median, numbers) else 0.0
+        warn_of_merged(name, numbers, offset)
+        return Column(name, "number", median, bool(absent.any()), offset=offset)
     found, counts = np.unique(as_text(values)[~absent], return_counts=True)
     common = sorted(found[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]].tolist())
     return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
+
+
+def _is_far(median: float, numbers: NDArray[np.float64]) -> bool:
+    """Whether numbers are so much closer to their median than to zero that float32 has too few bits for them."""
+    distances = np.abs(numbers - median)
+    distances = distances[distances > 0]
+    return len(distances) > 0 and abs(median) > FAR * float(np.median(distances))
+
+
+def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> None:
+    """Say where at most half of a column's distinct values are left when it has become float32."""
+    some = numbers[:: len(numbers) // SAMPLED + 1]
+    with np.errstate(over="ignore"):  # what is infinite then is refused elsewhere
+        distinct, left = len(np.unique(some)), len(np.unique((some - offset).astype(np.float32)))
+    if 2 * left <= distinct:
+        _warn(
+            f"column {name!r} has {distinct} distinct values, of which {left} are left in single precision: "
+            "subtract an offset, rescale it, or split it into several columns, as a time into days and seconds."
+        )
 
 
 def encode_columns(columns: Sequence[Column], values: Sequence[object], rows: int) -> NDArray[np.float32]:
@@ -152,17 +201,17 @@ def missing_in(values: Any) -> NDArray[np.bool_]:
     return np.asarray(pandas.isna(values))
 
 
-def as_numbers(values: Any, name: str) -> NDArray[np.float32]:
-    """A column as float32, NaN where it is missing; infinities are refused."""
+def as_numbers(values: Any, name: str) -> NDArray[np.float64]:
+    """A column as float64, NaN where it is missing; infinities, and what float32 cannot hold, are refused."""
     if not (isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
         try:
             values = values.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError, OverflowError) as error:
             raise BadData(f"column {name!r} must be numbers: {error}.") from error
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
-    if np.isinf(numbers).any():
-        row = int(np.flatnonzero(np.isinf(numbers))[0])
+    numbers: NDArray[np.float64] = values.astype(np.float64)
+    too_large = np.abs(numbers) > LARGEST
+    if too_large.any():
+        row = int(np.flatnonzero(too_large)[0])
         raise BadData(
             f"column {name!r} has infinity, or a value too large for dtype('float32'), in row {row}: remove that row, "
             "or write NaN for a missing value."
@@ -186,7 +235,7 @@ def frame_columns(X: Any) -> list[Any]:
     return [part.to_numpy() if getattr(part.dtype, "kind", "O") in "biuf" and _plain(part) else part for part in parts]
 
 
-def describe_frame(X: Any) -> tuple[Column, ...]:
+def describe_frame(X: Any, centered: bool = True) -> tuple[Column, ...]:
     """How to encode each column of a data frame: those of numbers and truth values, and all others as categories."""
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
@@ -198,7 +247,7 @@ def describe_frame(X: Any) -> tuple[Column, ...]:
         numeric = not categorical and (is_numeric_dtype(part.dtype) or is_bool_dtype(part.dtype))
         if not numeric and not categorical and part.dtype == object:
             numeric = infer_dtype(part, skipna=True) in NUMBERS
-        described.append(describe(str(name), values, numeric))
+        described.append(describe(str(name), values, numeric, centered))
     return tuple(described)
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from mixupmp.core.fields import Fields
 
 
+TINY = torch.finfo(torch.float32).tiny
+
+
 class RowSource(Protocol):
     """Labeled rows that are fetched by index, a batch at a time: `Rows`, or streamed (`core.streams`)."""
 
@@ -219,8 +222,13 @@ class Standardize:
         if len(inputs) == 0:
             return cls()
         moments = [_moments(column) for column in inputs.transpose(0, 1).flatten(1)]
-        deviation = tuple(d if d > 1e-12 else 1.0 for _, d in moments)
-        return cls(tuple(m for m, _ in moments), deviation)
+        return cls.from_moments([m for m, _ in moments], [d for _, d in moments])
+
+    @classmethod
+    def from_moments(cls, mean: Sequence[float], deviation: Sequence[float]) -> Standardize:
+        """Of these means and deviations; a deviation that is only rounding, or below float32's range, becomes one."""
+        least = [max(1e-12 * abs(m), TINY) for m in mean]
+        return cls(tuple(mean), tuple(d if d > low else 1.0 for d, low in zip(deviation, least, strict=True)))
 
 
 def _moments(column: Tensor) -> tuple[float, float]:

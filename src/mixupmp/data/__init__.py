@@ -93,13 +93,13 @@ def load_path(
     is_table = path.name.lower().endswith(table_files.ENDINGS) and path.is_file()
     check(label is None or is_table, "label", label, "left out, for it names a table's column", f"{path} is no table.")
     check(size is None or path.is_dir(), "size", size, "left out, for it resizes images", f"{path} is no folder.")
+    columns = encoder if isinstance(encoder, Columns) else None
     if is_table:
-        columns = encoder if isinstance(encoder, Columns) else None
         return table_files.read_table(path, label, test_fraction, seed, columns)
     if path.is_dir():
         return _load_folder(path, size, test_fraction, seed, encoder)
     if path.suffix.lower() == ".npz":
-        return arrays.read_npz(path, test_fraction, seed)
+        return arrays.read_npz(path, test_fraction, seed, columns)
     raise BadData(f"{path} is of an unknown kind: it must be a folder, .npz, {', '.join(table_files.ENDINGS)}.")
 
 

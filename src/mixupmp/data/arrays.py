@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.columns import Columns, warn_of_merged
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
@@ -154,21 +155,33 @@ def _read_npy(file: IO[bytes], size: int, name: str) -> Array:
     return array
 
 
-def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """An `.npz` of X_train, y_train, X_test, y_test, or of X, y, which is then split. Case does not matter."""
+def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0, columns: Columns | None = None) -> Dataset:
+    """An `.npz` of X_train, y_train, X_test, y_test, or of X, y, which is then split. Case does not matter.
+
+    Rows of a table are centered as `columns` says: that of a fit.
+    """
     content = load_arrays(path)
     where = str(path)
     if not isinstance(content, Mapping):
         raise BadData(f"{path} is a single array, not an .npz of several.")
     if {"x", "y"} <= content.keys():
-        return dataset_of(path.stem, where, as_inputs(content["x"], where), content["y"], test_fraction, seed)
+        return dataset_of(path.stem, where, _rows(content["x"], where, columns), content["y"], test_fraction, seed)
     if any(key not in content for key in SPLIT_KEYS):
         found = ", ".join(content) or "nothing"
         raise BadData(f"{path} must hold X_train, y_train, X_test, y_test or X, y; it holds {found}.")
     train_x, train_y, test_x, test_y = (content[key] for key in SPLIT_KEYS)
     (train_labels, test_labels), classes = encode(where, train_y, test_y)
-    train, test = Rows(as_inputs(train_x, where), train_labels), Rows(as_inputs(test_x, where), test_labels)
+    train, test = (Rows(_rows(x, where, columns), y) for x, y in ((train_x, train_labels), (test_x, test_labels)))
     if train.inputs.dtype != test.inputs.dtype:
         raise BadData(f"{path}: X_train is {train_x.dtype} but X_test {test_x.dtype}: use one scale for both.")
     train.checked(len(classes), f"{where} training")  # before its mean is taken
     return Dataset(path.stem, train, test, classes, Standardize.of(train.inputs)).checked()
+
+
+def _rows(array: Array, where: str, columns: Columns | None) -> Tensor:
+    if columns is not None:
+        array = columns.center(array)
+    elif array.ndim == 2 and array.dtype.kind in "iuf":
+        for place, values in enumerate(array.T):
+            warn_of_merged(str(place), values)
+    return as_inputs(array, where)

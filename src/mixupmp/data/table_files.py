@@ -48,7 +48,8 @@ def read_table(
         raise BadData(f"{path} has {len(frame)} rows and {len(names)} columns: it needs rows, a label and a feature.")
     features = frame.drop(columns=label)
     labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
-    if columns is None and is_numeric_text(features.columns) and _is_numeric(features):
+    bare = columns is None and is_numeric_text(features.columns) and _is_numeric(features)
+    if bare and not Columns.of(features).centered:
         inputs = as_inputs(features.to_numpy(np.float64), str(path))
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
     (numbers,), classes = encode(str(path), labels)

@@ -96,9 +96,9 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         scaling: Standardize | Fields = layout.fields or standardizer(*known)
         if self._body is not None:  # a trained network takes its rows as they are
             scaling = Standardize() if layout.fields is None else layout.fields.unscaled()
-        # Names, or more than numbers: the server, which has the posterior alone, must know of them.
+        # Names, or more than numbers as they are: the server, which has the posterior alone, must know of them.
         columns, named = Columns(layout.columns), hasattr(self, "feature_names_in_")
-        encoder = columns if layout.columns and (named or not columns.plain) else None
+        encoder = columns if layout.columns and (named or not columns.plain or columns.centered) else None
         task = Task(likelihood, scaling, layout.shape, classes, encoder)
         plan = make_plan(
             rows,

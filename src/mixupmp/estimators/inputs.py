@@ -124,19 +124,27 @@ def read_table(
     X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     columns = None if layout is None else layout.columns
+    centered = getattr(estimator, "body", None) is None  # a trained network takes its rows as they are
     frame = X if is_frame(X) and min(X.shape) > 0 else None
     if frame is not None:
         if columns is None:
-            columns = describe_frame(frame)
+            columns = describe_frame(frame, centered)
         X = frame.notna().astype(np.float32)  # scikit-learn checks names, their order and shape; values come below
     more = {"y_numeric": True} if numeric_y else {}
     checked = validate_data(
-        estimator, X, y, reset=layout is None, dtype=np.float32, ensure_all_finite="allow-nan", **more
+        # Either is kept as it is; other types, and what is far from zero, need double precision.
+        estimator,
+        X,
+        y,
+        reset=layout is None,
+        dtype=(np.float64, np.float32),
+        ensure_all_finite="allow-nan",
+        **more,
     )
     features, y = checked if isinstance(checked, tuple) else (checked, None)
     values = list(features.T) if frame is None else frame_columns(frame)
     if columns is None:
-        columns = tuple(describe(str(place), column, True) for place, column in enumerate(values))
+        columns = tuple(describe(str(place), column, True, centered) for place, column in enumerate(values))
     numbers = encode_columns(columns, values, len(features))
     check(numbers.shape[1] > 0, "X", "missing in every row and column", "a table with at least one value")
     found = layout or Layout("table", (numbers.shape[1],), columns=columns)
@@ -184,7 +192,7 @@ def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:
     centered = inputs.double() - mean.view(1, -1, *(1,) * (inputs.ndim - 2))
     squares = centered.square().flatten(2).mean(2) if inputs.ndim > 2 else centered.square()
     deviation = (squares * share).sum(0).sqrt()
-    return Standardize(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
+    return Standardize.from_moments(mean.tolist(), deviation.tolist())
 
 
 _LABEL_DTYPE = re.compile(r"[<>|][biufOUSmM]\d*(\[\w+\])?")  # numpy would parse more, at any length

@@ -3,7 +3,8 @@
 The graph encodes them as `core.columns.Column.encode` does, so that it takes what the estimator takes. Where no column
 has categories the graph keeps its one input, (rows, columns) of numbers; else each column is an input (rows,) by name.
 What only an error or a warning can say is not in a graph: infinities are not refused, and a new category, or a value
-that was never missing in the fit, is encoded as `predict` encodes it, but nothing is said of it.
+that was never missing in the fit, is encoded as `predict` encodes it, but nothing is said of it. Numbers are float32,
+or float64 where a column is centered before it becomes float32.
 """
 
 from __future__ import annotations
@@ -50,12 +51,22 @@ def check_columns(columns: Columns, outputs: Sequence[str]) -> None:
             raise InvalidArgument(f"column {column.name!r}", "the category ''", "text, for ONNX", hint)
 
 
+def _kind(*columns: Column) -> Any:
+    """Of an input of these columns of numbers."""
+    return np.float64 if any(column.offset for column in columns) else np.float32
+
+
 def column_metadata(columns: Columns) -> dict[str, str]:
     """What the inputs of a graph of columns are, and how they are encoded."""
-    described = f"{NUMBERS}: float32 (rows, {len(columns.columns)}), NaN where a value is missing"
+    kind = _kind(*columns.columns).__name__
+    described = f"{NUMBERS}: {kind} (rows, {len(columns.columns)}), NaN where a value is missing"
     if by_name(columns):
-        kinds = {"number": "float32 (rows), NaN where missing", "category": "text (rows), '' where missing"}
-        described = "; ".join(f"{c.name}: {kinds[c.kind]}" for c in columns.columns if c.kind in kinds)
+        text = "text (rows), '' where missing"
+        kinds = [
+            (c, text if c.kind == "category" else f"{_kind(c).__name__} (rows), NaN where missing")
+            for c in columns.columns
+        ]
+        described = "; ".join(f"{c.name}: {kind}" for c, kind in kinds if c.kind != "empty")
     return {"mixupmp.inputs": described, "mixupmp.columns": json.dumps(encode(columns))}
 
 
@@ -63,12 +74,14 @@ def column_examples(columns: Columns, rows: int) -> tuple[dict[str, NDArray[Any]
     """Random rows with new categories and missing values among them: as the graph is given them, and encoded."""
     generator = np.random.default_rng(0)
     drawn: list[NDArray[Any]] = []
+    together = () if by_name(columns) else columns.columns  # of one input, and so of one type
     for column in columns.columns:
         if column.kind == "category":
             drawn.append(generator.choice(np.array([*column.categories, MISSING, NEW], dtype=object), rows))
         else:
-            numbers = generator.normal(column.fill, 1, rows).astype(np.float32)
-            drawn.append(np.where(generator.random(rows) < 0.2, np.float32(np.nan), numbers))
+            numbers = generator.normal(column.fill, 1, rows)
+            numbers[generator.random(rows) < 0.2] = np.nan
+            drawn.append(numbers.astype(_kind(column, *together)))
     values = [np.where(v == MISSING, None, v) if v.dtype == object else v for v in drawn]  # type: ignore[call-overload]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ColumnWarning)
@@ -114,17 +127,41 @@ def _together(columns: Columns, into: str) -> tuple[list[onnx.ValueInfoProto], l
     for place, column in enumerate(columns.columns):
         if column.kind == "number":
             chosen += [place, count + place] if column.missing else [place]
-    fill, absent, filled, both = (f"{ENCODED}columns/{name}" for name in ("fill", "absent", "filled", "both"))
+    part, both = f"{ENCODED}columns", f"{ENCODED}columns/both"
     nodes = [
-        _constant(fill, np.array([column.fill for column in columns.columns], np.float32)),
-        helper.make_node("IsNaN", [NUMBERS], [absent]),
-        helper.make_node("Where", [absent, fill, NUMBERS], [filled]),
-        helper.make_node("Cast", [absent], [f"{absent}/number"], to=TensorProto.FLOAT),
-        helper.make_node("Concat", [filled, f"{absent}/number"], [both], axis=1),
+        *_filled(columns.columns, NUMBERS, part),
+        helper.make_node("Cast", [f"{part}/absent"], [f"{part}/missing"], to=TensorProto.FLOAT),
+        helper.make_node("Concat", [part, f"{part}/missing"], [both], axis=1),
         _constant(f"{both}/chosen", np.array(chosen)),
         helper.make_node("Gather", [both, f"{both}/chosen"], [into], axis=1),
     ]
-    return [helper.make_tensor_value_info(NUMBERS, TensorProto.FLOAT, ["rows", count])], nodes
+    return [_number_input(NUMBERS, ["rows", count], *columns.columns)], nodes
+
+
+def _number_input(name: str, shape: list[str | int], *columns: Column) -> onnx.ValueInfoProto:
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(_kind(*columns))), shape)
+
+
+def _filled(columns: Sequence[Column], given: str, part: str) -> list[onnx.NodeProto]:
+    """Numbers with the median in place of NaN, float32 and centered, as `part`; where NaN was, as `part`/absent."""
+    from onnx import TensorProto, helper
+
+    kind = _kind(*columns)
+    nodes = [
+        _constant(f"{part}/fill", np.array([column.fill for column in columns], kind)),
+        helper.make_node("IsNaN", [given], [f"{part}/absent"]),
+        helper.make_node("Where", [f"{part}/absent", f"{part}/fill", given], [f"{part}/filled"]),
+    ]
+    if kind is np.float32:
+        return [*nodes, helper.make_node("Identity", [f"{part}/filled"], [part])]
+    return [
+        *nodes,
+        _constant(f"{part}/offset", np.array([column.offset for column in columns], kind)),
+        helper.make_node("Sub", [f"{part}/filled", f"{part}/offset"], [f"{part}/centered"]),
+        helper.make_node("Cast", [f"{part}/centered"], [part], to=TensorProto.FLOAT),
+    ]
 
 
 def _by_name(columns: Columns, into: str) -> tuple[list[onnx.ValueInfoProto], list[onnx.NodeProto]]:
@@ -136,8 +173,8 @@ def _by_name(columns: Columns, into: str) -> tuple[list[onnx.ValueInfoProto], li
         if column.kind == "empty":
             continue
         text, part = column.kind == "category", f"{ENCODED}column/{place}"
-        kind = TensorProto.STRING if text else TensorProto.FLOAT
-        inputs.append(helper.make_tensor_value_info(column.name, kind, ["rows"]))
+        as_text = helper.make_tensor_value_info(column.name, TensorProto.STRING, ["rows"])
+        inputs.append(as_text if text else _number_input(column.name, ["rows"], column))
         nodes += (_category if text else _number)(column, part)
         parts += [part, f"{part}/missing"] if column.missing and not text else [part]
     nodes.append(helper.make_node("Concat", parts, [into], axis=1))
@@ -150,9 +187,7 @@ def _number(column: Column, part: str) -> list[onnx.NodeProto]:
 
     nodes = [
         helper.make_node("Unsqueeze", [column.name, f"{ENCODED}axis"], [f"{part}/value"]),
-        _constant(f"{part}/fill", np.array([column.fill], np.float32)),
-        helper.make_node("IsNaN", [f"{part}/value"], [f"{part}/absent"]),
-        helper.make_node("Where", [f"{part}/absent", f"{part}/fill", f"{part}/value"], [part]),
+        *_filled([column], f"{part}/value", part),
     ]
     if column.missing:
         nodes.append(helper.make_node("Cast", [f"{part}/absent"], [f"{part}/missing"], to=TensorProto.FLOAT))

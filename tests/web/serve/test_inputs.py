@@ -86,6 +86,16 @@ def test_rows_of_a_table_may_have_text_and_nulls_where_the_model_takes_them() ->
     assert torch.equal(from_json(b'{"inputs": {"size": 1.5, "color": "red"}}', MIXED, LIMITS), wanted[:1])
 
 
+def test_numbers_far_from_zero_are_centered_before_they_become_float32() -> None:
+    columns = Columns((Column("time", "number", 1.7e9, offset=1.7e9), Column("size", "number")))
+    task = Task(Categorical(2), Standardize(), (2,), ("a", "b"), columns)
+    wanted = torch.tensor([[3.0, 0.5]])
+    assert torch.equal(from_json(b'{"inputs": [{"time": 1700000003, "size": 0.5}]}', task, LIMITS), wanted)
+    body = io.BytesIO()
+    np.save(body, np.array([[1.7e9 + 3, 0.5]]))
+    assert torch.equal(from_npy(body.getvalue(), task, LIMITS), wanted)
+
+
 def test_what_a_fit_has_not_seen_is_said_to_the_one_who_asks() -> None:
     with collected_warnings() as said:
         from_json(b'{"inputs": [[1.5, "pink"], [1.0, null]]}', MIXED, LIMITS)

@@ -224,6 +224,8 @@ def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
         raise unusable("The inputs have NaN or infinity: only finite numbers are accepted.")
     if array.ndim == 3 and len(shape) == 3 and shape[0] == 1:
         array = array[:, None]  # gray images without their channel axis
+    if isinstance(task.encoder, Columns):
+        array = task.encoder.center(array)
     try:
         inputs = as_inputs(array, "inputs", shape)
     except MixupMPError as error:
