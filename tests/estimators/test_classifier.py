@@ -234,6 +234,13 @@ def test_zero_weights_are_rows_left_out(iris: Any, quick: Recipe) -> None:
         model.fit(*iris, sample_weight=(iris[1] == 0).astype(float))
 
 
+@pytest.mark.parametrize("weight", [1e308, 1e-320])
+def test_only_ratios_of_weights_count(iris: Any, quick: Recipe, weight: float) -> None:
+    model = MixupMPClassifier(ratio=1, members=1, recipe=quick, random_state=0)
+    weighted = model.fit(*iris, sample_weight=np.full(150, weight)).predict_proba(iris[0])
+    assert np.array_equal(model.fit(*iris).predict_proba(iris[0]), weighted)
+
+
 def test_weights_are_repetitions_for_the_deep_ensemble(iris: Any, quick: Recipe) -> None:
     """The check of scikit-learn's that we fail, at the precision of float32."""
     weights = np.arange(150) % 3

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from mixupmp import Recipe
-from mixupmp.core.errors import MixupMPError
+from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.estimators import MixupMPRegressor
 
 NOISE = 0.5
@@ -59,6 +61,30 @@ def test_scale_and_shift_of_targets_do_not_matter(line: tuple[Any, Any]) -> None
     model = MixupMPRegressor(ratio=1, members=1, recipe=recipe, random_state=0)
     plain = model.fit(*line).predict(line[0])
     assert np.allclose(model.fit(line[0], 1e3 * line[1] - 5).predict(line[0]), 1e3 * plain - 5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of the exporter
+@pytest.mark.parametrize(("scale", "shift"), [(1e-30, 0.0), (1e60, 0.0), (1.0, 1e9)])
+def test_targets_that_are_tiny_huge_or_far_from_zero(
+    line: tuple[Any, Any], tmp_path: Path, scale: float, shift: float
+) -> None:
+    recipe = Recipe(epochs=5, optimizer="adamw", learning_rate=1e-2)
+    model = MixupMPRegressor(ratio=1, members=1, recipe=recipe, random_state=0)
+    plain, deviation = model.fit(*line).predict(line[0], return_std=True)
+    mean, found = model.fit(line[0], scale * line[1] + shift).predict(line[0], return_std=True)
+    assert np.allclose((mean - shift) / scale, plain, atol=1e-4)
+    assert np.allclose(found / scale, deviation, rtol=1e-4)
+    if shift:
+        model.export_onnx(tmp_path / "model.onnx")
+        rows = {"inputs": line[0].astype(np.float32)}
+        (exported,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["predicted_mean"], rows)
+        assert np.allclose(exported - shift, mean - shift, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300])
+def test_targets_whose_squares_have_no_number_are_refused(line: tuple[Any, Any], scale: float) -> None:
+    with pytest.raises(InvalidArgument, match=r"y must be .*1e100 from its mean.*Rescale"):
+        MixupMPRegressor().fit(line[0], scale * line[1])
 
 
 def test_auto_chooses_by_the_mixture_s_likelihood(line: tuple[Any, Any]) -> None:

@@ -177,7 +177,7 @@ def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> Non
     some = numbers[:: len(numbers) // SAMPLED + 1]
     with np.errstate(over="ignore"):  # what is infinite then is refused elsewhere
         distinct, left = len(np.unique(some)), len(np.unique((some - offset).astype(np.float32)))
-    if 2 * left <= distinct:
+    if 0 < 2 * left <= distinct:
         _warn(
             f"column {name!r} has {distinct} distinct values, of which {left} are left in single precision: "
             "subtract an offset, rescale it, or split it into several columns, as a time into days and seconds."

@@ -227,11 +227,14 @@ def seed_of(random_state: RandomState) -> int:
 
 
 def weights_of(sample_weight: object, count: int, factors: NDArray[np.float64] | None = None) -> Tensor | None:
-    """Sample weights times class weights, as they are; None where every row counts one."""
+    """Sample weights times class weights, up to a factor; None where every row counts one."""
     if sample_weight is None and factors is None:
         return None
     given = _check_sample_weight(sample_weight, np.empty((count, 1)), ensure_non_negative=True)
-    weights = torch.from_numpy(np.asarray(given, np.float64) * (1.0 if factors is None else factors))
+    given = np.asarray(given, np.float64)
+    # Only their ratios count. A power of two changes no bit of these, and sums neither overflow nor vanish.
+    given = np.ldexp(given, -int(np.frexp(given.max(initial=0.0))[1]))
+    weights = torch.from_numpy(given * (1.0 if factors is None else factors))
     check(float(weights.sum()) > 0, "sample_weight", "all zero", "positive for at least one row")
     return weights
 

@@ -24,6 +24,8 @@ from mixupmp.estimators.mixup_mp import MixupParameters
 from mixupmp.metrics.regression import interval_coverage, mixture_crps, mixture_interval, mixture_nll
 
 Numbers = NDArray[np.float64]
+FARTHEST = 1e100  # of a target from the mean: double precision holds the squares of that, and of predictions beyond it
+FARTHEST_TARGET = "more than 1e-100 and less than 1e100 from its mean at the most"
 
 
 @dataclass(eq=False, repr=False)
@@ -114,9 +116,12 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         share = torch.ones(len(rows)) if rows.weights is None else rows.weights
         share = share.double() / share.double().sum()
         self.target_mean_ = float((rows.labels * share).sum())
-        deviation = float(((rows.labels - self.target_mean_).square() * share).sum().sqrt())
-        self.target_deviation_ = deviation if deviation > 1e-12 else 1.0
-        standard = ((rows.labels - self.target_mean_) / self.target_deviation_).float()
+        centered = rows.labels - self.target_mean_
+        constant, largest = bool((rows.labels == rows.labels[0]).all()), float(centered.abs().max())
+        hint = "Rescale it, and scale predictions back."
+        check(constant or 1 / FARTHEST < largest < FARTHEST, "y", largest, FARTHEST_TARGET, hint)
+        self.target_deviation_ = 1.0 if constant else float((centered.square() * share).sum().sqrt())
+        standard = (centered / self.target_deviation_).float()
         self._fit_posterior(replace(rows, labels=standard), given, Gaussian())
         return self
 

@@ -58,7 +58,7 @@ def export_onnx(
 
     Outputs of a classifier: member_probabilities (members, rows, classes), their mean, probabilities (rows, classes),
     its entropy (rows,), and mutual_information (rows,). Of a regressor: member_means, member_deviations (members,
-    rows), predicted_mean and predicted_deviation (rows,).
+    rows), predicted_mean and predicted_deviation (rows,), in float64.
 
     Parameters
     ----------
@@ -168,11 +168,12 @@ class _Regressor(nn.Module):
     def __init__(self, scaled: nn.Module, members: nn.Module, target: tuple[float, float]) -> None:
         super().__init__()
         self.scaled, self.members = scaled, members
-        self.center, self.scale = target
+        # Tensors of double precision, as targets may be far from zero: numbers would become float32 constants.
+        self.center, self.scale = (nn.Buffer(torch.tensor(value, dtype=torch.float64)) for value in target)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         means, deviations = Gaussian().moments(self.members(self.scaled(*inputs)))
-        means, deviations = means * self.scale + self.center, deviations * self.scale
+        means, deviations = means.double() * self.scale + self.center, deviations.double() * self.scale
         mean = means.mean(0)
         variance = deviations.square().mean(0) + (means - mean).square().mean(0)
         return means, deviations, mean, variance.sqrt()
