@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
+from sklearn.pipeline import make_pipeline
 from torch import nn
 
 from mixupmp import Recipe
@@ -110,10 +112,62 @@ def test_arrays_with_missing_values(frame: Any) -> None:
     assert np.isfinite(numbers.predict(X)).all()
 
 
-def test_dates_are_refused(frame: Any) -> None:
-    dates = frame[0].assign(day=pd.date_range("2024-01-01", periods=120))
-    with pytest.raises(BadData, match="column 'day' is of type datetime64"):
-        MixupMPClassifier().fit(dates, frame[1])
+DAYS = pd.date_range("2024-01-01", periods=120)
+
+
+@pytest.mark.parametrize(
+    ("days", "kind"),
+    [
+        (DAYS, "datetime64"),
+        (DAYS - DAYS[0], "timedelta64"),
+        (DAYS.to_period("D"), r"period\[D\]"),
+        (pd.Series(DAYS, dtype=object), "datetime"),
+        (pd.Series([None, *DAYS.date[1:]], dtype=object), "date"),
+    ],
+)
+def test_dates_are_refused(frame: Any, days: Any, kind: str) -> None:
+    with pytest.raises(BadData, match=rf"column 'day' is of type {kind}.*: turn it into real numbers"):
+        MixupMPClassifier().fit(frame[0].assign(day=days), frame[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (DAYS.strftime("%d/%m/%Y"), "column 'x' has dates as text"),
+        ([f"row {number}" for number in range(120)], "column 'x' has 120 different categories in 120 rows"),
+    ],
+)
+def test_text_of_which_nothing_is_learned_is_named_at_the_user_s_line(frame: Any, values: Any, message: str) -> None:
+    model = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0)
+    with pytest.warns(ColumnWarning, match=message) as said:
+        make_pipeline(model).fit(frame[0].assign(x=values), frame[1])
+    assert [warning.filename for warning in said] == [__file__]
+    with pytest.warns(ColumnWarning, match="missing values") as said:
+        model.predict(frame[0].assign(x=values, count=np.nan))
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_truth_values_may_be_written_as_numbers(frame: Any) -> None:
+    flags = np.arange(120) % 2 == 0
+    X = frame[0].assign(flag=pd.Categorical(flags))
+    fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, flags)
+    expected = fitted.predict_proba(X)
+    for other in (flags.astype(int), flags.astype(float), pd.Categorical(flags.astype(int))):
+        assert np.array_equal(fitted.predict_proba(X.assign(flag=other)), expected)
+    fitted.fit(X.assign(flag=pd.Categorical(flags.astype(int))), flags)
+    assert np.array_equal(fitted.predict_proba(X), expected)
+
+
+def test_other_data_frames_are_read_through_pandas(model: MixupMPClassifier, frame: Any) -> None:
+    table = pyarrow.Table.from_pandas(frame[0])  # like those of polars it has to_pandas
+    assert np.array_equal(model.predict_proba(table), model.predict_proba(frame[0]))
+    again = MixupMPClassifier(ratio=0.1, alpha=0.4, recipe=QUICK, random_state=0).fit(table, frame[1])
+    assert np.array_equal(again.predict_proba(table), model.predict_proba(frame[0]))
+
+
+def test_text_in_an_array_is_refused_with_what_to_do(frame: Any) -> None:
+    with pytest.raises(BadData, match=r"X has text, .*'(red|green|blue)'.*pandas.DataFrame\(X\)"):
+        MixupMPClassifier().fit(frame[0].to_numpy(object), frame[1])
 
 
 def test_classes_of_one_row_and_tables_of_two_rows() -> None:
@@ -126,8 +180,8 @@ def test_classes_of_one_row_and_tables_of_two_rows() -> None:
 
 
 def test_many_categories_share_an_indicator() -> None:
-    X = pd.DataFrame({"code": [f"c{number}" for number in range(150)]})
-    fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(150) % 2)
+    X = pd.DataFrame({"code": [f"c{number % 150}" for number in range(300)]})
+    fitted = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0).fit(X, np.arange(300) % 2)
     assert fitted.layout_.shape == (101,)
     fitted.predict(pd.DataFrame({"code": ["unknown"]}))
 

@@ -32,11 +32,12 @@ def frame() -> pd.DataFrame:
         "size": size,
         "inputs": np.where(np.arange(ROWS) % 7 == 0, None, "round"),  # the name of the graph's own input
         "count": pd.array(np.arange(ROWS) % 5, dtype="Int64"),
-        "code": [f"c{number % 130}" for number in range(ROWS)],
+        "code": [f"c{number % 30}" for number in range(ROWS)],
         "grade": np.where(np.arange(ROWS) % 2, 1.0, 2.0),
         "flag": np.arange(ROWS) % 3 == 0,
+        "sold": np.where(np.arange(ROWS) % 4 == 0, True, False),
     }
-    return pd.DataFrame(data).astype({"grade": "category"})
+    return pd.DataFrame(data).astype({"grade": "category", "sold": "category"})
 
 
 def classifier() -> MixupMPClassifier:
@@ -79,6 +80,7 @@ def test_a_graph_takes_the_columns_of_a_data_frame(
         color=pd.Categorical(["pink"] * ROWS),  # unseen
         inputs=None,  # missing everywhere
         count=pd.array([None] * ROWS, dtype="Int64"),  # never missing in the fit
+        sold=frame["sold"].astype(int),  # True and False in the fit
     )
     for rows in (frame, frame[:1], new):
         (found, flagged) = session.run(["probabilities", "flagged"], feed(rows, path))
@@ -119,8 +121,8 @@ def test_plain_numbers_are_filled_as_by_the_estimator(frame: pd.DataFrame, tmp_p
 
 
 def test_rare_categories_share_an_indicator_in_the_graph_too(tmp_path: Path) -> None:
-    codes = pd.DataFrame({"code": [f"c{number}" for number in range(150)]})
-    fitted = classifier().fit(codes, np.arange(150) % 2)
+    codes = pd.DataFrame({"code": [f"c{number % 150}" for number in range(300)]})
+    fitted = classifier().fit(codes, np.arange(300) % 2)
     fitted.export_onnx(tmp_path / "model.onnx")
     asked = pd.DataFrame({"code": ["c0", "c149", "never seen"]})
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,20 +11,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.column_warnings import ColumnWarning as ColumnWarning
+from mixupmp.core.column_warnings import collected_warnings as collected_warnings
+from mixupmp.core.column_warnings import warn, warn_of_merged, warn_of_unlearnable
 from mixupmp.core.errors import BadData
 
 # What pandas calls columns of objects that are numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "empty")
+# ... and of what is neither a number nor a category.
+REFUSED = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period", "complex")
+SYNONYMS = {"1": "True", "0": "False", "True": "1", "False": "0"}
 MOST_CATEGORIES = 100  # of one column; rarer ones share an indicator
 # A column whose median is so many typical distances from zero is centered before it becomes float32, which has 24 bits:
 # at least half of them are left for the distances. Other columns stay as they are, bit for bit.
 FAR = 2.0**12
 LARGEST = float(np.finfo(np.float32).max)
-SAMPLED = 10_000  # values of a column, of which distinct ones are counted
-
-
-class ColumnWarning(UserWarning):
-    """A column holds what the fit has not seen, as a new category or missing values, or what a network cannot use."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,12 @@ class Column:
             return [self.offset, 0.0] if self.missing else [self.offset]
         return [0.0] * (len(self.categories) + self.other + self.missing)
 
+    @property
+    def synonyms(self) -> dict[str, str]:
+        """Categories by other words for them: truth values may be written as numbers, and numbers as truth values."""
+        known = {a: b for a, b in SYNONYMS.items() if b in self.categories}
+        return {a: b for a, b in known.items() if a not in self.categories}
+
     def encode(self, values: object) -> list[NDArray[np.float32]]:
         """The columns of numbers that this one becomes."""
         if self.kind == "empty":
@@ -72,18 +76,20 @@ class Column:
         absent = missing_in(values)
         if absent.any() and not self.missing:
             how = f"taken as {self.fill:g}, the median" if self.kind == "number" else "without any category"
-            _warn(f"column {self.name!r} has missing values, which it had not in fit: they are {how}.")
+            warn(f"column {self.name!r} has missing values, which it had not in fit: they are {how}.")
         indicator = [absent.astype(np.float32)] if self.missing else []
         if self.kind == "number":
             numbers = np.where(absent, self.fill, as_numbers(values, self.name))
             return [(numbers - self.offset).astype(np.float32), *indicator]
         text = as_text(values)
+        for new_name, known in self.synonyms.items():
+            text = np.where(text == new_name, known, text)
         found = [(text == category) & ~absent for category in self.categories]
         new = ~absent & ~np.isin(text, self.categories)
         if self.other:
             found.append(new)
         elif new.any():
-            _warn(
+            warn(
                 f"column {self.name!r} has the new category {str(text[new][0])!r}, unseen in fit: such rows are "
                 "without any category there."
             )
@@ -152,7 +158,7 @@ def describe(name: str, values: object, numeric: bool, centered: bool = True) ->
     """How to encode a column, from the rows of a fit; `centered`: whether numbers may get an offset."""
     absent = missing_in(values)
     if absent.all():
-        _warn(f"column {name!r} is missing in every row, and is left out.")
+        warn(f"column {name!r} is missing in every row, and is left out.")
         return Column(name, "empty")
     if numeric:
         numbers = as_numbers(values, name)[~absent]
@@ -161,6 +167,7 @@ def describe(name: str, values: object, numeric: bool, centered: bool = True) ->
         warn_of_merged(name, numbers, offset)
         return Column(name, "number", median, bool(absent.any()), offset=offset)
     found, counts = np.unique(as_text(values)[~absent], return_counts=True)
+    warn_of_unlearnable(name, found.tolist(), int(counts.sum()))
     common = sorted(found[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]].tolist())
     return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
 
@@ -170,18 +177,6 @@ def _is_far(median: float, numbers: NDArray[np.float64]) -> bool:
     distances = np.abs(numbers - median)
     distances = distances[distances > 0]
     return len(distances) > 0 and abs(median) > FAR * float(np.median(distances))
-
-
-def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> None:
-    """Say where at most half of a column's distinct values are left when it has become float32."""
-    some = numbers[:: len(numbers) // SAMPLED + 1]
-    with np.errstate(over="ignore"):  # what is infinite then is refused elsewhere
-        distinct, left = len(np.unique(some)), len(np.unique((some - offset).astype(np.float32)))
-    if 0 < 2 * left <= distinct:
-        _warn(
-            f"column {name!r} has {distinct} distinct values, of which {left} are left in single precision: "
-            "subtract an offset, rescale it, or split it into several columns, as a time into days and seconds."
-        )
 
 
 def encode_columns(columns: Sequence[Column], values: Sequence[object], rows: int) -> NDArray[np.float32]:
@@ -241,37 +236,18 @@ def describe_frame(X: Any, centered: bool = True) -> tuple[Column, ...]:
 
     described = []
     for name, part, values in zip(X.columns, (X.iloc[:, k] for k in range(X.shape[1])), frame_columns(X), strict=True):
-        if getattr(part.dtype, "kind", "O") in "mMc":
-            raise BadData(f"column {str(name)!r} is of type {part.dtype}: turn it into numbers or categories first.")
+        found = infer_dtype(part, skipna=True)
+        if found in REFUSED:
+            kind = found if part.dtype == object else part.dtype
+            hint = "turn it into real numbers, such as days since a fixed date, or into categories, first"
+            raise BadData(f"column {str(name)!r} is of type {kind}: {hint}.")
         categorical = str(part.dtype) == "category"
         numeric = not categorical and (is_numeric_dtype(part.dtype) or is_bool_dtype(part.dtype))
         if not numeric and not categorical and part.dtype == object:
-            numeric = infer_dtype(part, skipna=True) in NUMBERS
+            numeric = found in NUMBERS
         described.append(describe(str(name), values, numeric, centered))
     return tuple(described)
 
 
 def _plain(part: Any) -> bool:
     return isinstance(part.dtype, np.dtype)
-
-
-_COLLECTED: ContextVar[list[str] | None] = ContextVar("column_warnings", default=None)
-
-
-@contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """What `ColumnWarning` would say in this thread or asynchronous task, in a list: for answers to others."""
-    texts: list[str] = []
-    token = _COLLECTED.set(texts)
-    try:
-        yield texts
-    finally:
-        _COLLECTED.reset(token)
-
-
-def _warn(text: str) -> None:
-    collected = _COLLECTED.get()
-    if collected is None:
-        warnings.warn(text, ColumnWarning, stacklevel=6)
-    else:
-        collected.append(text)

@@ -198,7 +198,8 @@ def _category(column: Column, part: str) -> list[onnx.NodeProto]:
     """(rows,) text to indicators: of each category, of all others, of missing ones, where the fit has them."""
     from onnx import helper
 
-    categories, width = list(column.categories), len(column.categories) + column.other + column.missing
+    categories, synonyms = list(column.categories), column.synonyms
+    width = len(column.categories) + column.other + column.missing
     beyond = width  # an index out of range has no indicator
     return [
         helper.make_node(
@@ -206,8 +207,12 @@ def _category(column: Column, part: str) -> list[onnx.NodeProto]:
             [column.name],
             [f"{part}/index"],
             domain="ai.onnx.ml",
-            keys_strings=[*categories, MISSING],
-            values_int64s=[*range(len(categories)), width - 1 if column.missing else beyond],
+            keys_strings=[*categories, *synonyms, MISSING],
+            values_int64s=[
+                *range(len(categories)),
+                *map(categories.index, synonyms.values()),
+                width - 1 if column.missing else beyond,
+            ],
             default_int64=len(categories) if column.other else beyond,
         ),
         _constant(f"{part}/width", np.array([width])),

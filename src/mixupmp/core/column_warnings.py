@@ -1,0 +1,71 @@
+"""What is said about the columns of a table: to the user's own line, or to the one who asked a server."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?([./-])\d\d?\2\d{2,4}( .*)?")  # as text
+FEWEST_DISTINCT, DISTINCT = 20, 0.9  # values that are so many, and so large a share of rows, are taken for identifiers
+SAMPLED = 10_000  # values of a column, of which distinct ones are counted
+LIBRARIES = ("mixupmp", "sklearn", "torch")
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("column_warnings", default=None)
+
+
+class ColumnWarning(UserWarning):
+    """A column holds what the fit has not seen, as a new category or missing values, or what a network cannot use."""
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """What `ColumnWarning` would say in this thread or asynchronous task, in a list: for answers to others."""
+    texts: list[str] = []
+    token = _COLLECTED.set(texts)
+    try:
+        yield texts
+    finally:
+        _COLLECTED.reset(token)
+
+
+def warn(text: str) -> None:
+    """Give a `ColumnWarning`, or add its text to those that are collected."""
+    collected = _COLLECTED.get()
+    if collected is None:
+        # At the user's own line, however many calls of this package and of what calls it are between.
+        frame, level = sys._getframe(1).f_back, 3
+        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES:
+            frame, level = frame.f_back, level + 1
+        warnings.warn(text, ColumnWarning, stacklevel=level)
+    else:
+        collected.append(text)
+
+
+def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> None:
+    """Say where at most half of a column's distinct values are left when it has become float32."""
+    some = numbers[:: len(numbers) // SAMPLED + 1]
+    with np.errstate(over="ignore"):  # what is infinite then is refused elsewhere
+        distinct, left = len(np.unique(some)), len(np.unique((some - offset).astype(np.float32)))
+    if 0 < 2 * left <= distinct:
+        warn(
+            f"column {name!r} has {distinct} distinct values, of which {left} are left in single precision: "
+            "subtract an offset, rescale it, or split it into several columns, as a time into days and seconds."
+        )
+
+
+def warn_of_unlearnable(name: str, found: list[str], rows: int) -> None:
+    """Say where categories are dates, or nearly as many as rows, so that nothing carries over to new ones."""
+    if all(map(DATE.fullmatch, found)):
+        warn(f"column {name!r} has dates as text, each of which is a category: turn them into numbers, such as days.")
+    elif len(found) >= max(FEWEST_DISTINCT, DISTINCT * rows):
+        warn(
+            f"column {name!r} has {len(found)} different categories in {rows} rows, as identifiers and free text have: "
+            "leave it out, or turn it into numbers."
+        )
