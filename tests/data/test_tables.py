@@ -67,7 +67,7 @@ def with_value(column, row, value):
         (FRAME.assign(length=FRAME["length"].replace(3, np.inf)), "column .length. has infinity.* row 3"),
         (with_value("species", 5, None), "species is empty in row 5"),
         (FRAME.assign(species="cat"), "1 class"),
-        (FRAME[["species"]], "1 columns"),
+        (FRAME[["species"]], "1 column:"),
         (FRAME.iloc[:0], "0 rows"),
     ],
 )
@@ -114,7 +114,7 @@ def test_other_rows_are_encoded_as_those_of_a_fit(tmp_path):
 
 def test_a_number_that_is_no_class_is_named(tmp_path):
     frame = FRAME.drop(columns="species").assign(price=FRAME["length"] + 0.25)
-    with pytest.raises(BadData, match=r"found the number 0\.25"):
+    with pytest.raises(BadData, match=r"found the number 0\.25.*MixupMPRegressor"):
         load_path(written(tmp_path / "pets.csv", frame))
 
 
@@ -149,3 +149,16 @@ def test_numbers_far_from_zero_keep_their_distances(tmp_path, name):
     assert torch.equal(again.test.inputs, found.test.inputs)
     with pytest.warns(ColumnWarning, match="column '0' has 40 distinct values, of which 1 are left"):
         load_path(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("label", [None, "species"])
+def test_another_separator_is_named(tmp_path, label):
+    FRAME.to_csv(tmp_path / "pets.csv", index=False, sep=";")
+    with pytest.raises(BadData, match=r"40 rows and 1 column: .* Is ';' its separator\? Save it with commas"):
+        load_path(tmp_path / "pets.csv", label=label)
+
+
+def test_dates_as_text_are_named(tmp_path):
+    days = ["2024-01-01", "2024-01-02"] * 20
+    with pytest.warns(ColumnWarning, match="column 'day' has dates as text"):
+        load_path(written(tmp_path / "pets.csv", FRAME.assign(day=days)), label="species")

@@ -15,7 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.columns import Columns, warn_of_merged
+from mixupmp.core.column_warnings import warn_of_merged
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
@@ -83,7 +84,8 @@ def _as_labels(labels: Array, where: str) -> Array:
             raise BadData(f"{where}: labels hold NaN or infinity: remove those rows.")
         if (labels != np.round(labels)).any():
             odd = float(labels[labels != np.round(labels)][0])
-            raise BadData(f"{where}: labels must be classes, found the number {odd}. Is this the right label column?")
+            hint = "Is this the right label column? For a regression, use mixupmp.MixupMPRegressor in Python."
+            raise BadData(f"{where}: labels must be classes, found the number {odd}. {hint}")
         return labels.astype(np.int64)
     if labels.dtype.kind == "S":
         with reading(where, "UTF-8 labels"):

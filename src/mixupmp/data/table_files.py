@@ -41,11 +41,13 @@ def read_table(
         twice = sorted({name for name in names if names.count(name) > 1})
         raise BadData(f"{path} has several columns called {', '.join(twice)}: rename them.")
     frame.columns = names
-    label = names[-1] if label is None and names else label
+    if len(frame) == 0 or len(names) < 2:
+        others = [f" Is {mark!r} its separator? Save it with commas." for mark in ";\t|" if mark in "".join(names)]
+        counts = f"{len(frame)} rows and {len(names)} column{'s' * (len(names) != 1)}"
+        raise BadData(f"{path} has {counts}: it needs rows, a label and a feature.{''.join(others[:1])}")
+    label = names[-1] if label is None else label
     if label not in names:
         raise UnknownName(f"column of {path.name}", str(label), names)
-    if len(frame) == 0 or len(names) < 2:
-        raise BadData(f"{path} has {len(frame)} rows and {len(names)} columns: it needs rows, a label and a feature.")
     features = frame.drop(columns=label)
     labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
     bare = columns is None and is_numeric_text(features.columns) and _is_numeric(features)

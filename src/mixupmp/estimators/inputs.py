@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
 from mixupmp.core.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
-from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import encode
@@ -125,22 +125,30 @@ def read_table(
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     columns = None if layout is None else layout.columns
     centered = getattr(estimator, "body", None) is None  # a trained network takes its rows as they are
+    if not is_frame(X) and hasattr(X, "to_pandas"):  # of polars, or a table of pyarrow
+        X = X.to_pandas()
     frame = X if is_frame(X) and min(X.shape) > 0 else None
     if frame is not None:
         if columns is None:
             columns = describe_frame(frame, centered)
         X = frame.notna().astype(np.float32)  # scikit-learn checks names, their order and shape; values come below
     more = {"y_numeric": True} if numeric_y else {}
-    checked = validate_data(
-        # Either is kept as it is; other types, and what is far from zero, need double precision.
-        estimator,
-        X,
-        y,
-        reset=layout is None,
-        dtype=(np.float64, np.float32),
-        ensure_all_finite="allow-nan",
-        **more,
-    )
+    try:
+        checked = validate_data(
+            # Either is kept as it is; other types, and what is far from zero, need double precision.
+            estimator,
+            X,
+            y,
+            reset=layout is None,
+            dtype=(np.float64, np.float32),
+            ensure_all_finite="allow-nan",
+            **more,
+        )
+    except ValueError as error:
+        if not str(error).startswith("could not convert string"):
+            raise
+        hint = "Pass a data frame, pandas.DataFrame(X), whose columns of text become categories"
+        raise BadData(f"X has text, but an array must be numbers: {error}. {hint}.") from error
     features, y = checked if isinstance(checked, tuple) else (checked, None)
     values = list(features.T) if frame is None else frame_columns(frame)
     if columns is None:
