@@ -255,10 +255,9 @@ def _starts(job: Job, groups: list[tuple[int, ...]]) -> Iterator[tuple[list[tupl
     steps = {member: set(store.steps()) for member, store in stores.items()}
     own = {group: set.intersection(*(steps[m] for m in group if m in steps)) for group in groups}
     common = set.intersection(*own.values())
-    starts: dict[int, list[tuple[int, ...]]] = {}
-    for group in groups:
-        starts.setdefault(max(common or own[group], default=0), []).append(group)
-    for step, started in starts.items():
+    newest = {group: max(common or own[group], default=0) for group in groups}
+    for step in dict.fromkeys(newest.values()):
+        started = [group for group in groups if newest[group] == step]
         members = [member for group in started for member in group if member in stores]
         for member in members:
             # Later ones would be taken for the newest, and what is written from here on be removed as older.
