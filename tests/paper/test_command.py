@@ -48,6 +48,16 @@ def test_list_at_paper_scale_estimates_gpu_hours_without_data(capsys, monkeypatc
     # 13 explicit ensembles of 4 and 17 implicit ones at 3 seeds of WRN-28-10, about 2 to 4 hours each, two datasets.
     assert 500 < listed["comparison"]["gpu_hours"] < 3000
     assert listed["claims"]["gpu_hours"] is None
+    # Small networks take 1 ms a step: 32 CNNs for 2,000 epochs of 469 steps.
+    assert listed["bb-vs-de"]["gpu_hours"] == pytest.approx(32 * 2000 * 469 / 3.6e6)
+
+
+def test_list_at_paper_scale_says_what_its_estimate_is(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MIXUPMP_DATA", str(tmp_path))
+    _, out, _ = leave(capsys, "list", "--scale", "paper")
+    said = " ".join(out.split())
+    assert "a rough lower bound" in said
+    assert "40 TFLOP/s (an eighth of the card's peak, not measured)" in said
 
 
 @pytest.mark.parametrize(

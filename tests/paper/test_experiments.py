@@ -54,15 +54,23 @@ def test_error_bars_of_the_comparison_stay_within_the_picture(monkeypatch: pytes
     comparison = experiment_named("comparison").load()
     kept = []
     monkeypatch.setattr(comparison, "save", lambda figure, folder, name: kept.append(figure))
-    others = {"nll": 1.0, "oe": 0.1, "ue": 0.1}
+    others = {"nll": 1.0, "oe": 0.1, "ue": 0.1, "training_accuracy": 1.0}
+    below = others | {"training_accuracy": 0.9}
     evaluated = [
-        (SimpleNamespace(label="DE"), [{"acc": 0.3, **others}, {"acc": 0.5, **others}]),
-        (SimpleNamespace(label="NN"), [{"acc": 0.4, **others}, {"acc": 0.41, **others}]),
+        (SimpleNamespace(label="DE"), [{"seed": 0, "acc": 0.3, **others}, {"seed": 1, "acc": 0.5, **others}]),
+        (SimpleNamespace(label="NN"), [{"seed": 0, "acc": 0.4, **below}, {"seed": 1, "acc": 0.41, **below}]),
     ]
     comparison.draw(SimpleNamespace(folder=None), evaluated, "made up")
     low, high = kept[0].axes[0].get_xlim()
     assert low < 40 - 2 * 10  # the deep ensemble's mean, less two standard errors
     assert high > 40 + 2 * 10
+    said = [text.get_text() for text in kept[0].legends[0].get_texts()]
+    assert said[:2] == [
+        "bars: 2 standard errors over 2 repeats",
+        "hollow: training accuracy below 98%, not comparable",
+    ]
+    faces = [line.get_markerfacecolor() for line in kept[0].axes[0].lines if line.get_marker() == "o"]
+    assert (faces[0] == "#ffffff", faces[1] == "#ffffff") == (True, False)  # from below: NN, DE
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +175,58 @@ def test_paper_scale_is_the_papers_protocol_and_takes_its_first_steps(
     with pytest.raises(_TwoSteps):
         fit.run(_Watch())
     assert all(torch.isfinite(p).all() for p in fit.network.parameters())
+
+
+def test_the_legend_of_a_single_repeat_says_that_it_has_no_bars(monkeypatch: pytest.MonkeyPatch):
+    ablation = experiment_named("ablation").load()
+    kept = []
+    monkeypatch.setattr(ablation, "save", lambda figure, folder, name: kept.append(figure))
+    values = dict.fromkeys(ablation.DRAWN, 0.1)
+    evaluated = [
+        (SimpleNamespace(group="alpha=2", label="DE"), [{**values, "training_accuracy": 1.0}]),
+        (SimpleNamespace(group="alpha=2", label="Mixup Ensemble alpha=2"), [{**values, "training_accuracy": 0.9}]),
+    ]
+    ablation.draw(SimpleNamespace(folder=None), evaluated, "made up")
+    said = [text.get_text() for text in kept[0].legends[0].get_texts()]
+    assert sorted(said) == [
+        "hollow: training accuracy below 98%, not comparable",
+        "one repeat: no error bars",
+        "α=2",
+    ]
+    hollow = [list(line.get_xdata()) for line in kept[0].axes[0].lines if line.get_markerfacecolor() == "#ffffff"]
+    assert hollow == [[1], []]  # the point of r = infinity, and the entry of the legend
+
+
+def test_a_lost_member_leaves_the_numbers_of_the_others(study):
+    module = experiment_named("bb-vs-de").load()
+    setting = settings.homogeneous("fmnist", "smoke")
+    plan = module.first_stage(setting.plan(module.methods(3)["BB"], 0))
+    plan = replace(plan, recipe=replace(plan.recipe, epochs=1))
+    one = study("bb-vs-de")
+    first = module.Wanted(plan)
+    one.train([first])
+    finished = [(summary, weights) for summary, weights in one.cache.finished(first)]
+    finished[1] = (replace(finished[1][0], diverged_at=7), {})
+    posterior = plan.posterior(finished)
+    later = module.next_stage(plan, posterior, 1)
+    assert later.numbers == (0, 2)
+    kept = finished[2][1]
+    assert all(torch.equal(later.plan.initial[2][name], weight) for name, weight in kept.items())
+    found = module.Members(setting.dataset(0).train, setting.test)(posterior)
+    assert found["members"] == [0, 2]
+    assert {len(values) for values in found.values()} == {2}
+    one.train([later])
+    assert [summary.member for summary in one.cache.posterior(later).summaries] == [0, 2]
+
+
+def test_pairs_of_members_leave_out_those_that_one_side_has_lost():
+    module = experiment_named("bb-vs-de").load()
+    ended = {"stage": 1, "seed": 4}
+    tracks = {
+        "DE from DE": [{**ended, "members": [0, 1, 2], "member_acc": [0.1, 0.2, 0.3]}],
+        "BB from DE": [{**ended, "members": [0, 2], "member_acc": [0.4, 0.6]}],
+    }
+    assert module.pairs_of(tracks, "DE", "member_acc") == [(0.1, 0.4), (0.3, 0.6)]
 
 
 def test_paper_scale_of_the_bootstrap_goes_a_thousand_epochs_beyond(monkeypatch):

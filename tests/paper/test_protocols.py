@@ -15,11 +15,12 @@ from mixupmp import mc_dropout, mixup_ensemble, mixup_mp
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.kernels import PadCrop, RandomResizedCrop
+from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.networks import CNN, MLP, Network, WideResNet, named
 from mixupmp.paper import AUTHORS, TEXT, Study, Wanted
-from mixupmp.paper.protocols import PermutedMixup, protocol_named
+from mixupmp.paper.protocols import PermutedMixup, Protocol, protocol_named
 from mixupmp.paper.settings import homogeneous, setting_named
 from mixupmp.train.member import MemberFit
 from mixupmp.train.plans import plan_for
@@ -65,15 +66,16 @@ def test_loss_gradient_and_step_of_the_authors_protocol(ratio: float):
         assert torch.allclose(parameter, start - rate * (gradient + decay * start), atol=1e-7)
 
 
-def test_the_authors_loss_is_ours_times_half_of_one_plus_r():
-    rows, generator = 4, torch.Generator().manual_seed(0)
-    outputs = torch.randn(2 * rows, CLASSES, generator=generator)
-    targets = torch.softmax(torch.randn(2 * rows, CLASSES, generator=generator), 1)
-    losses = -(targets * outputs.log_softmax(1)).sum(1)
-    ratio = 0.4
-    text = (losses[:rows].sum() + ratio * losses[rows:].sum()) / (rows * (1 + ratio))
-    authors = (losses[:rows].sum() + ratio * losses[rows:].sum()) / (2 * rows)
-    assert float(authors / text) == pytest.approx((1 + ratio) / 2)
+@pytest.mark.parametrize("ratio", [0.1, 0.4, 3.0])
+def test_the_authors_loss_is_ours_times_half_of_one_plus_r(ratio: float):
+    authors = authors_fit(ratio)
+    method = authors.plan.method
+    text = replace(method, predictive=replace(method.predictive, normalize=TEXT.normalize))
+    losses = []
+    for fit in (authors, MemberFit(replace(authors.plan, method=text), 0)):
+        batch = next(iter(fit.future.batches([torch.arange(ROWS)], fit.draws)))
+        losses.append(float(weighted_loss(fit.plan.task.likelihood, fit.network(batch.inputs), batch).detach()))
+    assert losses[0] / losses[1] == pytest.approx((1 + ratio) / 2)
 
 
 def test_each_row_is_in_as_many_permuted_pairs_as_any_other():
@@ -127,6 +129,34 @@ def test_kernels_scaling_and_the_bootstrap():
     plain = homogeneous("mnist", "paper", TEXT).recipe
     assert (plain.learning_rate, plain.momentum, plain.weight_decay) == (5e-4, 0.0, 0.0)
     assert homogeneous("mnist", "paper", AUTHORS).recipe.momentum == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "has", "has_not"),
+    [
+        ("cifar10", "cpu", ("divided by .2023",), ("padded", "Xavier", "He normal", "Wide-ResNet", "the CNN", ".2675")),
+        ("cifar10", "paper", ("padded", "Xavier", "Wide-ResNet", ".2023"), ("He normal", "the CNN", ".2675")),
+        ("cifar100", "paper", ("padded", ".2675"), (".2023",)),
+        ("fmnist", "cpu", ("Xavier", "the CNN", "Nesterov"), ("padded", "Wide-ResNet", ".2023", "He normal")),
+        ("fmnist", "paper", ("He normal",), ("padded", "Xavier", "Wide-ResNet", ".2023", "the CNN has")),
+    ],
+)
+def test_only_what_applies_to_a_run_is_listed(name: str, scale: str, has: tuple[str, ...], has_not: tuple[str, ...]):
+    setting = setting_named(name, scale)
+    listed = "; ".join(set(setting.under(AUTHORS).all_differences) - set(setting.differences))
+    assert all(word in listed for word in has)
+    assert not [word for word in has_not if word in listed]
+
+
+def test_the_momentum_of_the_bootstrap_is_listed_where_it_is_used():
+    def listed(scale: str, protocol: Protocol) -> str:
+        return "; ".join(homogeneous("mnist", scale, protocol).under(protocol).all_differences)
+
+    assert "momentum 0.9" in listed("paper", AUTHORS)
+    assert "momentum 0.9" not in listed("paper", TEXT)
+    assert "Nesterov" not in listed("paper", AUTHORS)  # the text has none either
+    biased = homogeneous("mnist-biases", "cpu")
+    assert (biased.network.arguments["bias"], biased.name) == (True, "MNIST with biases")
 
 
 def test_no_run_is_said_to_differ_in_nothing():

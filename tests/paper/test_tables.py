@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_bold_is_within_two_standard_errors_of_the_best_of_its_group_and_a_star_
     assert [key for key, mark in marks.items() if key[2] == "nll" and mark == "best*"] == [
         ("Ensembles", "MixupMP", "nll")
     ]
+
+
+def test_a_line_outside_the_papers_regime_is_never_the_best():
+    best = TABLE.lines[3]
+    lines = (*TABLE.lines[:3], replace(best, comparable=False), TABLE.lines[4])
+    marks = replace(TABLE, lines=lines).marks()
+    assert marks["Ensembles", "MixupMP", "acc"] == marks["Ensembles", "MixupMP", "nll"] == ""
+    assert marks["Ensembles", "Mixup ensemble", "nll"] == "best*"
+    assert replace(TABLE, lines=tuple(replace(line, comparable=False) for line in lines)).marks()  # and nothing fails
 
 
 def test_markdown():

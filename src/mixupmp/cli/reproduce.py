@@ -78,6 +78,7 @@ def command(
 
 def _list(scale: str, as_json: bool) -> None:
     """What there is at this scale, with an estimate of GPU-hours where that is the paper's."""
+    from mixupmp.paper.estimate import GPU_HOURS
     from mixupmp.paper.experiments import all_experiments
 
     table = Table(box=box.SIMPLE_HEAD)
@@ -93,8 +94,7 @@ def _list(scale: str, as_json: bool) -> None:
         listed.append({"name": experiment.name, "title": experiment.title, "datasets": datasets, "gpu_hours": hours})
         cells = [experiment.name, experiment.title, ", ".join(datasets)]
         table.add_row(*cells, *([_hours(hours)] if scale == "paper" else []))
-    note = "GPU-hours: of an A100 in bfloat16, an estimate from operation counts; experiments share members."
-    show(as_json, {"scale": scale, "experiments": listed}, [table, *([note] if scale == "paper" else [])])
+    show(as_json, {"scale": scale, "experiments": listed}, [table, *([GPU_HOURS] if scale == "paper" else [])])
 
 
 def _hours(hours: float | None) -> str:

@@ -3,27 +3,34 @@
 `claims.toml` has one entry for each sentence: a short quotation, its section, its quantifier, the paper's own
 datasets, and what has to be compared. A case is a linear combination of samples that the sentence says is positive
 (or, for "close", within a tolerance of zero). It is decided by a one-sided t test over paired repeats; the quantifier
-decides how many cases must hold.
+decides how many cases must hold, with a correction for how many there are.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import pairwise
 from typing import Any
 
+from scipy.stats import t as student
+
 from mixupmp.core.errors import UnknownName
 from mixupmp.metrics.catalog import METRICS
-from mixupmp.paper.evidence import Effect, Evidence, Sample, Term, combine
+from mixupmp.paper.evidence import LEVEL, Effect, Evidence, Sample, Term, combine
 
-HOLDS, FAILS, OPEN, NOT_RUN = "holds", "fails", "not decided", "not run"
-# The share of cases that must hold. "tends": the mean over the cases; "can": a single case.
-QUANTIFIERS = {"all": 1.0, "almost all": 0.9, "most": 0.5, "can": 0.0, "tends": 1.0}
+HOLDS, FAILS, OPEN, NOT_RUN, NOT_COMPARABLE = "holds", "fails", "not decided", "not run", "not comparable"
+# How many of so many cases must hold. "tends": the mean over the cases is one case.
+QUANTIFIERS: dict[str, Callable[[int], int]] = {
+    "all": lambda cases: cases,
+    "almost all": lambda cases: math.ceil(0.9 * cases - 1e-9),
+    "most": lambda cases: cases // 2 + 1,
+    "can": lambda cases: 1,
+    "tends": lambda cases: cases,
+}
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,15 @@ class Case:
     terms: tuple[tuple[float, str, str, int | None], ...]
     margin: float = 0.0
     tolerance: float | None = None
+    threshold: float | None = None
+
+
+Tested = tuple[Case, Effect]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the cases of a claim, on one dataset or on all."""
+    """What became of the cases of a claim, on one dataset or on all; each case by itself holds, fails or neither."""
 
     verdict: str
     cases: int = 0
@@ -86,6 +97,7 @@ class Verdict:
     failing: int = 0
     deciding: Effect | None = None
     by_sign: bool = False  # from single runs, without errors
+    left_out: int = 0  # cases of lines that are outside the paper's regime
     datasets: dict[str, Verdict] = field(default_factory=dict)
 
 
@@ -111,7 +123,7 @@ def cases_of(part: Part) -> Iterator[Case]:
     for alpha in part.alphas:
         lines, than = ([name.replace("{a}", alpha) for name in names] for names in (part.lines, part.than))
         for what, terms in _terms(part, lines, than):
-            yield Case(what, terms, part.margin, part.tolerance)
+            yield Case(what, terms, part.margin, part.tolerance, part.threshold)
 
 
 Terms = tuple[tuple[float, str, str, int | None], ...]
@@ -168,43 +180,40 @@ def _at(level: int | None) -> str:
 
 def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = None) -> Verdict:
     """The verdict over all datasets for which there is evidence, with that of each."""
-    by_dataset: dict[str, list[tuple[Case, Effect]]] = {}
-    total = 0
+    by_dataset: dict[str, Verdict] = {}
+    everything: list[Tested] = []
+    outside = 0
     for dataset in claim.datasets if datasets is None else datasets:
-        cases, found = _effects(claim, evidence, dataset)
-        total += cases
-        if found:
-            by_dataset[dataset] = found
-    everything = [pair for found in by_dataset.values() for pair in found]
-    each = {dataset: decide(found, claim.quantifier, evidence.by_sign) for dataset, found in by_dataset.items()}
-    whole = decide(everything, claim.quantifier, evidence.by_sign)
-    return Verdict(whole.verdict, total, whole.holding, whole.failing, whole.deciding, whole.by_sign, each)
+        found, left_out = _effects(claim, evidence, dataset)
+        if found or left_out:
+            by_dataset[dataset] = decide(found, claim.quantifier, evidence.by_sign, left_out)
+        everything += found
+        outside += left_out
+    return replace(decide(everything, claim.quantifier, evidence.by_sign, outside), datasets=by_dataset)
 
 
-def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[int, list[tuple[Case, Effect]]]:
-    """How many cases there are on a dataset, and the effects of those that were run."""
-    found, total = [], 0
+def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[list[Tested], int]:
+    """The effects of the cases that were run on a dataset, and how many others are outside the paper's regime."""
+    found: list[Tested] = []
+    left_out = 0
     for part in claim.parts:
-        cases = list(cases_of(part))
-        terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases]
-        present = [(case, samples) for case, samples in terms if samples is not None]
+        terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
+        run = [(case, samples) for case, samples in terms if samples is not None]
+        present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
+        left_out += len(run) - len(present)
         if claim.quantifier == "tends":
-            total += 1
             if present:
                 mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
                 what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
                 found.append((present[0][0], combine(mean, what)))
             continue
-        total += len(cases)
         for case, samples in present:
-            if part.threshold is not None:
-                # All runs must reach it: a mean above it with some below is no such thing.
-                low = min((samples[0][1].values or {0: samples[0][1].mean}).values())
-                effect = Effect(low - part.threshold + 1e-9, 1e-12, 1, case.what)
-            else:
-                effect = combine(samples, case.what)
-            found.append((case, effect))
-    return total, found
+            if case.threshold is None:
+                found.append((case, combine(samples, case.what)))
+            else:  # all runs must reach it: a mean above it with some below is no such thing
+                values = list((samples[0][1].values or {0: samples[0][1].mean}).values())
+                found.append((case, Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")))
+    return found, left_out
 
 
 def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> list[Term] | None:
@@ -217,35 +226,67 @@ def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> l
     return found
 
 
-def decide(effects: Sequence[tuple[Case, Effect]], quantifier: str, by_sign: bool = False) -> Verdict:
-    """Holds where enough cases hold, fails where too many fail for that, and is not decided in between."""
+def decide(effects: Sequence[Tested], quantifier: str, by_sign: bool = False, left_out: int = 0) -> Verdict:
+    """Holds where enough cases hold, fails where too many fail for that, and is not decided in between.
+
+    "At least k of n cases" is a partial conjunction hypothesis (Benjamini & Heller 2008). It is accepted at 5% where
+    (n - k + 1) p_(k) is at most 5%, p_(k) the k-th smallest of the cases' p values. For one case of n this is the first
+    step of Holm's procedure, and for all n no correction is needed.
+    """
     if not effects:
-        return Verdict(NOT_RUN)
-    verdicts = [case_verdict(case, effect, by_sign) for case, effect in effects]
-    counts = Counter(verdicts)
-    need = max(1, math.ceil(QUANTIFIERS[quantifier] * len(effects) - 1e-9))
-    holding, failing = counts[HOLDS], counts[FAILS]
-    found = HOLDS if holding >= need else FAILS if len(effects) - failing < need else OPEN
+        return Verdict(NOT_COMPARABLE if left_out else NOT_RUN, left_out=left_out)
+    count, need = len(effects), QUANTIFIERS[quantifier](len(effects))
+    tests = [p_values(case, effect, by_sign) for case, effect in effects]
+    for_it, against = zip(*tests, strict=True)
+    found = HOLDS if _at_least(need, for_it) else FAILS if _at_least(count - need + 1, against) else OPEN
+    verdicts = [case_verdict(*each) for each in tests]
     order = {FAILS: 0, OPEN: 1, HOLDS: 2}
     ranked = sorted(zip(verdicts, effects, strict=True), key=lambda pair: (order[pair[0]], _support(*pair[1])))
     # Of a claim that one case suffices for, the best case decides; of all others, the worst.
     deciding = ranked[-1 if quantifier == "can" else 0][1][1]
-    return Verdict(found, len(effects), holding, failing, deciding, all(effect.error is None for _, effect in effects))
+    single = all(effect.error is None for _, effect in effects)
+    return Verdict(found, count, verdicts.count(HOLDS), verdicts.count(FAILS), deciding, single, left_out)
 
 
-def case_verdict(case: Case, effect: Effect, by_sign: bool = False) -> str:
-    """One case by its t interval. A single run has none: it decides nothing, or with `by_sign` by its sign."""
+def _at_least(cases: int, p_values: Sequence[float]) -> bool:
+    return (len(p_values) - cases + 1) * sorted(p_values)[cases - 1] <= LEVEL
+
+
+def p_values(case: Case, effect: Effect, by_sign: bool = False) -> tuple[float, float]:
+    """Of the one-sided t tests for a case and against it. A single run has none: with `by_sign` its sign decides."""
     if not math.isfinite(effect.mean) or (effect.error is None and not by_sign):
-        return OPEN
-    reach = effect.reach
-    if case.tolerance is not None:
-        size = abs(effect.mean)
-        return HOLDS if size + reach <= case.tolerance else FAILS if size - reach > case.tolerance else OPEN
-    value = effect.mean + case.margin
-    return HOLDS if value - reach > 0 else FAILS if value + reach < 0 else OPEN
+        return 1.0, 1.0
+    if case.threshold is not None:
+        reached = effect.mean >= case.threshold
+        return float(not reached), float(reached)
+    distance = _distance(case, effect)
+    if not effect.error:
+        return float(distance <= 0), float(distance >= 0)
+    statistic = distance / effect.error
+    return float(student.sf(statistic, effect.freedom)), float(student.cdf(statistic, effect.freedom))
+
+
+def case_verdict(for_it: float, against: float) -> str:
+    """One case by its p values, without regard to how many others there are."""
+    return HOLDS if for_it < LEVEL else FAILS if against < LEVEL else OPEN
+
+
+def _distance(case: Case, effect: Effect) -> float:
+    """How far an effect is on the side of the claim."""
+    return case.tolerance - abs(effect.mean) if case.tolerance is not None else effect.mean + case.margin
 
 
 def _support(case: Case, effect: Effect) -> float:
-    """How far a case is on the side of the claim, for ordering."""
-    size = case.tolerance - abs(effect.mean) if case.tolerance is not None else effect.mean + case.margin
-    return size - effect.reach
+    """The same less the width of the interval, for ordering."""
+    return _distance(case, effect) - effect.reach
+
+
+def allowances(claim: Claim) -> str:
+    """The numbers of ours in the tests of a sentence: 'margin 0.005 (ece)'."""
+    found = []
+    for part in claim.parts:
+        measures = ", ".join(part.measures)
+        found += [f"margin {part.margin:+g} ({measures})"] if part.margin else []
+        found += [f"tolerance {part.tolerance:g} ({measures})"] if part.tolerance is not None else []
+        found += [f"threshold {part.threshold:g} ({measures})"] if part.threshold is not None else []
+    return "; ".join(dict.fromkeys(found)) or "-"

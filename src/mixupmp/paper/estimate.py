@@ -15,8 +15,15 @@ from mixupmp.paper.members import Piece
 from mixupmp.paper.settings import Setting
 from mixupmp.train.run import member_seconds
 
-# What an A100 sustains on the training of a Wide-ResNet in bfloat16 and channels-last: a seventh of its peak.
+# An assumption, not a measurement: an eighth of an A100's peak of 312 TFLOP/s in bfloat16.
 GPU_FLOPS = 4e13
+# The least that a training step takes on a GPU, for the launch of its kernels, however small the network.
+STEP_SECONDS = 1e-3
+GPU_HOURS = (
+    "GPU-hours of an A100 in bfloat16: a rough lower bound. It counts floating-point operations, assumes 40 TFLOP/s "
+    "(an eighth of the card's peak, not measured) and at least 1 ms a step. Experiments share members, so their sum is "
+    "too high."
+)
 # (training rows, input shape, classes) of the published datasets, so that an estimate needs none of their files.
 PUBLISHED = {
     "mnist": (60_000, (1, 28, 28), 10),
@@ -56,10 +63,10 @@ class Estimate:
 
 
 def gpu_hours(setting: Setting, lines: Sequence[Line]) -> float:
-    """Hours of one GPU for the different networks of these lines, from the operations of a forward pass.
+    """Hours of one GPU for the different networks of these lines: a rough lower bound.
 
-    A training step costs three forward passes; pseudo rows count as seen ones do. Small networks do not fill a GPU,
-    so for them it is a lower bound.
+    A training step costs three forward passes, counted in operations, and never less than `STEP_SECONDS`; pseudo rows
+    count as seen ones do.
     """
     rows, shape, classes = PUBLISHED[setting.source]
     rows = min(rows, setting.train_rows or rows)
@@ -69,12 +76,14 @@ def gpu_hours(setting: Setting, lines: Sequence[Line]) -> float:
         for seed in setting.seeds[: line.repeats]
         for member in line.runs or range(line.method.sampler.networks)
     }
-    operations = 0.0
+    steps = setting.recipe.epochs * -(-rows // (setting.recipe.batch_size or rows))
+    seconds = 0.0
     for (_, dropout, _, _), line in networks.items():
         network = setting.sized_network(shape, classes, dropout)
         share = 2 if 0 < line.method.predictive.ratio < inf else 1
-        operations += 3 * share * rows * setting.recipe.epochs * _forward_operations(repr(network), network, shape)
-    return operations / GPU_FLOPS / 3600
+        operations = 3 * share * rows * setting.recipe.epochs * _forward_operations(repr(network), network, shape)
+        seconds += max(operations / GPU_FLOPS, steps * STEP_SECONDS)
+    return seconds / 3600
 
 
 _OPERATIONS: dict[str, int] = {}

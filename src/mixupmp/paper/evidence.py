@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, sqrt
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
 from mixupmp.paper.resampling import RESAMPLES, UNIT
-from mixupmp.paper.settings import INTERPOLATES
+from mixupmp.paper.settings import comparable
 from mixupmp.paper.study import results_folder
 
 LEVEL = 0.05  # of each one-sided test
@@ -38,7 +38,7 @@ class Sample:
     """A measure of one line over its runs; `values` by repeat, where they can be paired.
 
     `resampled` has, by repeat, how much the value changes on each resample of the test rows: the resamples are the
-    same for all lines.
+    same for all lines. `comparable` says whether the networks of the line are in the paper's regime.
     """
 
     mean: float
@@ -46,6 +46,7 @@ class Sample:
     count: int
     values: dict[int, float] | None = None
     resampled: dict[int, list[float]] = field(default_factory=dict)
+    comparable: bool = True
 
     @classmethod
     def of(cls, values: dict[int, float], resampled: dict[int, list[float]] | None = None) -> Sample:
@@ -124,7 +125,8 @@ class PaperEvidence:
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         table = PAPER_TABLES.get(experiment)
-        if table is None or level is not None:
+        # The paper prints no table of the CNN: its figures for FMNIST are those of ResNet18.
+        if table is None or level is not None or dataset == "fmnist-cnn" or dataset not in PAPER_NAMES:
             return None
         name = PAPER_NAMES[dataset] + ("-C" if table == "shift" else "")
         found = paper_value(table, name, line, measure.upper())
@@ -161,14 +163,17 @@ class RunEvidence:
         found = {}
         for path in sorted(self.folder.glob(f"*/{self.scale}/**/run.json")):
             lines = path.parent / "evaluations.json"
-            below = [one["label"] for one in read_json(lines) if _below(one["repeats"])] if lines.exists() else []
+            listed = read_json(lines) if lines.exists() else []
+            below = [one["label"] for one in listed if not comparable(one["repeats"])]
             found[path.parent.relative_to(self.folder).as_posix()] = {**read_json(path), "not comparable": below}
         return found
 
-    def means(self, experiment: str, part: str) -> dict[str, dict[str, float]]:
-        """label -> measure -> mean, for all lines of an experiment."""
+    def means(self, experiment: str, part: str, comparable_only: bool = False) -> dict[str, dict[str, float]]:
+        """label -> measure -> mean, for all lines of an experiment or for those in the paper's regime."""
         found: dict[str, dict[str, float]] = {}
         for line in self.read(experiment, part, "evaluations.json") or ():
+            if comparable_only and not comparable(line["repeats"]):
+                continue
             label = canonical_label(line["group"], line["label"])
             for name in CONCORDANCE_MEASURES:
                 values = [one[name] for one in line["repeats"] if one.get(name) is not None]
@@ -180,15 +185,16 @@ class RunEvidence:
         dataset = part_of(dataset)
         if experiment.startswith("illustration"):
             return self._region(experiment, dataset, line, measure)
-        if measure.startswith("member"):
-            return self._members(experiment, dataset, line, measure)
         for one in self.read(experiment, dataset, "evaluations.json") or ():
             if canonical_label(one["group"], one["label"]) == line:
                 runs = [
                     (run.get("seed", n), run if level is None else run.get("intensities", {}).get(str(level), {}))
                     for n, run in enumerate(one["repeats"])
                 ]
-                return _by_seed(runs, measure)
+                members = measure.startswith("member")
+                found = self._members(experiment, dataset, line, measure) if members else _by_seed(runs, measure)
+                within = measure == "training_accuracy" or comparable(one["repeats"])
+                return None if found is None else replace(found, comparable=within)
         return None
 
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
@@ -205,21 +211,30 @@ class RunEvidence:
         return None
 
     def _members(self, experiment: str, dataset: str, line: str, measure: str) -> Sample | None:
-        """A measure of each member by itself, at the end of training."""
+        """The mean of a measure over members by themselves at the end of training, by repeat.
+
+        Members of one repeat share their training rows, so they are no replicates. A member that one of the lines has
+        lost is left out of all of them: members are compared with those of the same start.
+        """
         tracks = self.read(experiment, dataset, "members.json")
         if not tracks:
             return None
-        last = max(one["stage"] for one in tracks[line])
-        found = [one for one in tracks[line] if one["stage"] == last]
-        # Runs of version 0.1 have them without the prefix.
-        values = [value for one in found for value in one.get(measure, one.get(measure.removeprefix("member_")))]
-        return Sample.of(dict(enumerate(values)))
+        ended = {name: _last_by_member(track, measure) for name, track in tracks.items()}
+        shared = set.intersection(*(set(one) for one in ended.values()))
+        repeats = {seed for seed, _ in shared}
+        values = {seed: [ended[line][key] for key in sorted(shared) if key[0] == seed] for seed in repeats}
+        return Sample.of({seed: fsum(many) / len(many) for seed, many in values.items()}) if values else None
 
 
-def _below(repeats: Sequence[dict[str, Any]]) -> bool:
-    """Whether a line's mean training accuracy is outside the paper's regime."""
-    reached = [one["training_accuracy"] for one in repeats if one.get("training_accuracy") is not None]
-    return bool(reached) and fsum(reached) / len(reached) < INTERPOLATES
+def _last_by_member(track: Sequence[dict[str, Any]], measure: str) -> dict[tuple[int, int], float]:
+    """(seed, member) -> the measure after the last stage. Runs of version 0.1 have no prefix, seed or numbers."""
+    last = max(one["stage"] for one in track)
+    found = {}
+    for repeat, one in enumerate(one for one in track if one["stage"] == last):
+        values = one.get(measure, one.get(measure.removeprefix("member_"), ()))
+        numbers = one.get("members", range(len(values)))
+        found.update({(one.get("seed", repeat), k): value for k, value in zip(numbers, values, strict=True)})
+    return found
 
 
 def part_of(dataset: str) -> str:

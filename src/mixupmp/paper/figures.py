@@ -35,8 +35,35 @@ def save(figure: Figure, folder: Path, name: str) -> None:
         style.write(figure, folder / f"{name}.{ending}")
 
 
-def curve(axis: Axes, x: Sequence[float], y: Sequence[float], errors: Sequence[float], label: str, color: str) -> None:
-    """A line with error bars of two standard errors."""
+def curve(
+    axis: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    errors: Sequence[float],
+    label: str,
+    color: str,
+    hollow: Sequence[bool],
+) -> None:
+    """A line with error bars of two standard errors, and hollow markers where it is outside the paper's regime."""
     bars = [2 * error for error in errors]
     axis.errorbar(x, y, bars, label=label, color=color, marker="o", markersize=3.5, linewidth=1.4, capsize=2)
+    outside = [(a, b) for a, b, one in zip(x, y, hollow, strict=True) if one]
+    axis.plot([a for a, _ in outside], [b for _, b in outside], **_hollow(color))
     axis.grid(True, linewidth=0.6)
+
+
+def explain(axis: Axes, bars: str = "", hollow: bool = False) -> None:
+    """Entries of the legend for error bars and, where there are some, for hollow markers."""
+    if bars:
+        axis.plot([], [], marker="|", markersize=9, linestyle="none", color=style.QUIET, label=bars)
+    if hollow:
+        axis.plot([], [], **_hollow(style.QUIET), label="hollow: training accuracy below 98%, not comparable")
+
+
+def bars_of(repeats: int) -> str:
+    """What error bars of two standard errors are of."""
+    return f"bars: 2 standard errors over {repeats} repeats" if repeats > 1 else "one repeat: no error bars"
+
+
+def _hollow(color: str) -> Any:
+    return {"marker": "o", "markersize": 3.5, "linestyle": "none", "color": color, "mfc": style.PAPER, "zorder": 4}

@@ -25,6 +25,30 @@ from mixupmp.paper.networks import AUTHORS_NETWORKS
 
 
 @dataclass(frozen=True)
+class Difference:
+    """What a protocol does differently from the paper's text, and where: each condition that is given must hold.
+
+    Parameters
+    ----------
+    networks, datasets
+        The classes of networks and the sources of data that it is about; none: all.
+    augmented, nesterov
+        Whether it is only about settings with a kernel, or with Nesterov momentum in the text.
+    """
+
+    text: str
+    networks: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    augmented: bool = False
+    nesterov: bool = False
+
+    def applies(self, network: str, dataset: str, augmented: bool, nesterov: bool) -> bool:
+        """Whether it is one for this network (its class) and dataset."""
+        named = (not self.networks or network in self.networks) and (not self.datasets or dataset in self.datasets)
+        return named and augmented >= self.augmented and nesterov >= self.nesterov
+
+
+@dataclass(frozen=True)
 class Protocol:
     """Every choice in which the paper's text and the authors' code differ.
 
@@ -54,7 +78,7 @@ class Protocol:
     scaling: Mapping[str, Standardize]
     crop: Literal["pad-crop", "random-resized-crop"]
     bootstrap_momentum: float
-    differences: tuple[str, ...]  # from the paper's text
+    differences: tuple[Difference, ...]  # from the paper's text
 
     def method(self, method: Method) -> Method:
         """The method with this protocol's loss and pairs."""
@@ -116,8 +140,10 @@ TEXT = Protocol(
     crop="random-resized-crop",
     bootstrap_momentum=0.0,
     differences=(
-        "the sum of Algorithm 2 is divided by its total weight n_mb (1 + r), as the text leaves its scale open",
-        "seeds and the order of rows are ours",
+        Difference(
+            "the sum of Algorithm 2 is divided by its total weight n_mb (1 + r), as the text leaves its scale open"
+        ),
+        Difference("seeds and the order of rows are ours"),
     ),
 )
 AUTHORS = Protocol(
@@ -133,16 +159,19 @@ AUTHORS = Protocol(
     crop="pad-crop",
     bootstrap_momentum=0.9,
     differences=(
-        "the loss is the mean over n_mb + t_mb rows, which scales the gradient by (1 + r) / 2",
-        "the rows of a blend are paired by a permutation of the batch, not drawn independently",
-        "momentum without Nesterov",
-        "convolutions start from Xavier uniform with gain sqrt(2) and biases of 0 (ResNet18: He normal, fan-out)",
-        "the last BatchNorm of the Wide-ResNet has momentum .9",
-        "CIFAR-10 images are divided by .2023, .1994, .2010 (CIFAR-100: .2675, .2565, .2761)",
-        "CIFAR images are padded by 4 and cropped, not cropped and resized",
-        "the CNN has dropout after its convolutions too",
-        "BB and DE are compared with momentum .9 (the published code has no such script)",
-        "seeds and the order of rows are ours",
+        Difference("the loss is the mean over n_mb + t_mb rows, which scales the gradient by (1 + r) / 2"),
+        Difference("the rows of a blend are paired by a permutation of the batch, not drawn independently"),
+        Difference("momentum without Nesterov", nesterov=True),
+        Difference(
+            "convolutions start from Xavier uniform with gain sqrt(2) and biases of 0", networks=("CNN", "WideResNet")
+        ),
+        Difference("convolutions start from He normal over the fan-out", networks=("ResNet18",)),
+        Difference("the last BatchNorm of the Wide-ResNet has momentum .9", networks=("WideResNet",)),
+        Difference("images are divided by .2023, .1994, .2010", datasets=("cifar10",)),
+        Difference("images are divided by .2675, .2565, .2761", datasets=("cifar100",)),
+        Difference("images are padded by 4 and cropped, not cropped and resized", augmented=True),
+        Difference("the CNN has dropout after its convolutions too", networks=("CNN",)),
+        Difference("seeds and the order of rows are ours"),
     ),
 )
 PROTOCOLS = {protocol.name: protocol for protocol in (TEXT, AUTHORS)}

@@ -61,8 +61,12 @@ class Concordance:
         return self.total - sum(map(len, self.reversed.values()))
 
     @property
-    def share(self) -> float:
-        return self.same / self.total if self.total else float("nan")
+    def share(self) -> float | None:
+        return self.same / self.total if self.total else None
+
+    def to_dict(self) -> dict[str, object]:
+        """As plain JSON."""
+        return {"pairs": self.total, "same": self.same, "share": self.share, "rank": self.rank}
 
 
 def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, dataset: str) -> Concordance:

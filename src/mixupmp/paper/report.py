@@ -17,7 +17,7 @@ from mixupmp.paper.lines import SINGLE, Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import PaperTable, paper_value
 from mixupmp.paper.resampling import deviations
-from mixupmp.paper.settings import INTERPOLATES, Setting
+from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy
 from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study
 from mixupmp.paper.table import Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
 
@@ -170,20 +170,18 @@ def table_of(
         for measure in measures:
             theirs = paper_value(*paper, line.label, shown_metric(measure).heading) if paper else None
             cells[measure] = Cell(summaries.get(measure), theirs)
-        made.append(TableLine(line.group, line.label, cells, training_notes(evaluations)))
+        made.append(TableLine(line.group, line.label, cells, training_notes(evaluations), comparable(evaluations)))
     shown = tuple(m for m in measures if any(line.cells[m].ours for line in made) or not m.endswith(CALIBRATED))
     return Table(title, shown, tuple(made), caption)
 
 
 def training_notes(evaluations: Sequence[Evaluation]) -> dict[str, str]:
     """What every table tells about the fits behind it; below 98% a line is not in the paper's regime."""
-    reached = [e["training_accuracy"] for e in evaluations if e.get("training_accuracy") is not None]
     lost, networks = (sum(e.get(name, 0) for e in evaluations for name in names) for names in (LOST, ("networks",)))
-    mean = sum(reached) / len(reached) if reached else None
+    mean = mean_training_accuracy(evaluations)
     accuracy = "-" if mean is None else f"{100 * mean:.2f}"
-    comparable = mean is not None and mean >= INTERPOLATES
     return {
-        "train ACC (%)": accuracy if comparable else f"{accuracy}, not comparable",
+        "train ACC (%)": accuracy if comparable(evaluations) else f"{accuracy}, not comparable",
         "diverged or collapsed": f"{lost} of {networks}",
         "runs": str(len(evaluations)),
     }

@@ -7,6 +7,7 @@ therefore over-confident, at a size that two cores can afford. `smoke` only show
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -22,13 +23,14 @@ from mixupmp.core.recipe import Recipe, paper_bootstrap, paper_clusters, paper_i
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.split import split
 from mixupmp.data import load
-from mixupmp.networks import Network, named
+from mixupmp.networks import NETWORKS, Network, named
 from mixupmp.paper.protocols import TEXT, Protocol
 from mixupmp.train.plans import plan_for
 
 SCALES = ("smoke", "cpu", "paper")
 PAPER_RECIPES = {"images": paper_images, "clusters": paper_clusters, "bootstrap": paper_bootstrap}
 SUBSET_SEED = 20240  # of the rows of a reduced test set, the same for every experiment, so that fits are shared
+WITH_BIASES = "-biases"  # ends the names of datasets in the comparison of BB and DE
 INTERPOLATES = 0.98  # training accuracy from which on a fit is in the paper's regime
 
 
@@ -80,7 +82,8 @@ class Setting:
     @property
     def all_differences(self) -> list[str]:
         """Everything in which a run differs from the paper's text."""
-        found = [*self.protocol.differences, *self.differences]
+        about = (self.network_class, self.source, self.kernel is not identity, self.recipe.nesterov)
+        found = [*(one.text for one in self.protocol.differences if one.applies(*about)), *self.differences]
         if self.recipe.precision != "float32":
             found.append(f"the forward pass is computed in {self.recipe.precision}")
         return found
@@ -140,6 +143,13 @@ class Setting:
         return self.protocol.network(network)
 
     @property
+    def network_class(self) -> str:
+        """The name of its class."""
+        if isinstance(self.network, Network):
+            return self.network.path.rpartition(".")[2]
+        return next(entry.cls.__name__ for entry in NETWORKS.values() if entry.numbers_in(self.network) is not None)
+
+    @property
     def network_name(self) -> str:
         return self.network if isinstance(self.network, str) else self.network.path.rpartition(".")[2]
 
@@ -152,6 +162,18 @@ class Setting:
             f"at most {recipe.epochs} epochs ({recipe.schedule}, rate {recipe.learning_rate}, "
             f"batch {recipe.batch_size}), B = {self.members}, {self.repeats} repeats, protocol {self.protocol.name}"
         )
+
+
+def mean_training_accuracy(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
+    """Over the runs of a line that have a posterior."""
+    reached = [one["training_accuracy"] for one in evaluations if one.get("training_accuracy") is not None]
+    return sum(reached) / len(reached) if reached else None
+
+
+def comparable(evaluations: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a line is in the paper's regime, where networks interpolate; so is one without training accuracies."""
+    reached = mean_training_accuracy(evaluations)
+    return reached is None or reached >= INTERPOLATES
 
 
 def subset_indices(rows: Rows, count: int | None) -> torch.Tensor:
@@ -189,9 +211,19 @@ def _without_all(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def homogeneous(dataset: str, scale: str, protocol: Protocol = TEXT) -> Setting:
-    """MNIST or FMNIST with the bias-free CNN of the comparison of BB and DE, to interpolation and beyond."""
-    setting = setting_named(f"{dataset}-homogeneous", scale)
+    """MNIST or FMNIST with the bias-free CNN of the comparison of BB and DE, to interpolation and beyond.
+
+    The datasets `mnist-biases` and `fmnist-biases` are the same with biases, of which appendix A.1 says that they make
+    little difference.
+    """
+    plain = dataset.removesuffix(WITH_BIASES)
+    setting = setting_named(f"{plain}-homogeneous", scale)
     network = setting.sized_network((1, 8, 8) if scale == "smoke" else (1, 28, 28), 10)
-    without_bias = Network(network.path, {**network.arguments, "bias": False})
-    momentum = protocol.bootstrap_momentum if scale == "paper" else setting.recipe.momentum
-    return replace(setting, network=without_bias, recipe=replace(setting.recipe, momentum=momentum))
+    network = Network(network.path, {**network.arguments, "bias": plain != dataset})
+    found = replace(setting, network=network, name=setting.name + (" with biases" if plain != dataset else ""))
+    if scale != "paper":
+        return found
+    momentum = protocol.bootstrap_momentum
+    differs = f"momentum {momentum:g} (the authors' code has no script for this comparison)"
+    differences = (*setting.differences, differs) if momentum else setting.differences
+    return replace(found, recipe=replace(setting.recipe, momentum=momentum), differences=differences)

@@ -1,7 +1,8 @@
 """Tables as the paper makes them: best in group in bold, best of all starred, the paper's own figures beside ours.
 
 The paper's rule: bold is the best of its group, and whatever is within two standard errors of it; a star is the same
-over all groups. A measure without a standard error has exactly one best.
+over all groups. A measure without a standard error has exactly one best. Lines whose networks do not interpolate their
+training rows are outside the paper's regime; they are never bold.
 """
 
 from __future__ import annotations
@@ -40,12 +41,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line: its group, its label, a cell for each measure, and how the training went."""
+    """One line: its group, its label, a cell for each measure, and how the training went.
+
+    Parameters
+    ----------
+    comparable
+        Whether it is in the paper's regime, and so may be the best.
+    """
 
     group: str
     label: str
     cells: Mapping[str, Cell]
     notes: Mapping[str, str] = field(default_factory=dict)
+    comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,8 @@ class Table:
         return found
 
     def _best(self, lines: Sequence[TableLine], measure: str) -> set[tuple[str, str]]:
-        found = {(li.group, li.label): c.ours for li in lines if (c := li.cells.get(measure)) and c.ours is not None}
-        return set(best(shown_metric(measure), found))
+        cells = [(line, line.cells.get(measure, Cell(None)).ours) for line in lines if line.comparable]
+        return set(best(shown_metric(measure), {(line.group, line.label): ours for line, ours in cells if ours}))
 
     def groups(self) -> list[tuple[str, list[TableLine]]]:
         """The lines by group, in their order."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
-from mixupmp.paper.figures import SEQUENCE, curve, panels, save
+from mixupmp.paper.figures import SEQUENCE, bars_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, ensemble_at, ensemble_label
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
-from mixupmp.paper.settings import Setting, setting_named
+from mixupmp.paper.settings import Setting, comparable, setting_named
 from mixupmp.paper.study import Study
 from mixupmp.paper.table import shown_metric
 from mixupmp.plots.style import styled
@@ -54,7 +54,7 @@ def ratio_of(label: str) -> float:
 
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
-    """One panel for each measure: a curve over r for each alpha, with bars of two standard errors."""
+    """One panel for each measure: a curve over r for each alpha; points outside the paper's regime are hollow."""
     alphas = list(dict.fromkeys(line.group for line, _ in evaluated))
     ratios = sorted({ratio_of(line.label) for line, _ in evaluated})
     with styled():
@@ -62,14 +62,18 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
         for axis, measure in zip(axes, DRAWN, strict=True):
             metric = shown_metric(measure)
             for number, alpha in enumerate(alphas):
-                points = [(line, summaries_of(found)[measure]) for line, found in evaluated if line.group == alpha]
-                x = [ratios.index(ratio_of(line.label)) for line, _ in points]
-                y = [metric.scale * summary.mean for _, summary in points]
-                errors = [metric.scale * (summary.standard_error or 0) for _, summary in points]
-                curve(axis, x, y, errors, alpha.replace("alpha", "α"), SEQUENCE[number % len(SEQUENCE)])
+                own = [(line, found) for line, found in evaluated if line.group == alpha]
+                summaries = [summaries_of(found)[measure] for _, found in own]
+                x = [ratios.index(ratio_of(line.label)) for line, _ in own]
+                y = [metric.scale * summary.mean for summary in summaries]
+                errors = [metric.scale * (summary.standard_error or 0) for summary in summaries]
+                hollow = [not comparable(found) for _, found in own]
+                curve(axis, x, y, errors, alpha.replace("alpha", "α"), SEQUENCE[number % len(SEQUENCE)], hollow)
             axis.set_xticks(range(len(ratios)), ["∞" if ratio == inf else f"{ratio:g}" for ratio in ratios])
             axis.set_xlabel("r (0: deep ensemble, ∞: Mixup ensemble)", fontsize=7)
             axis.set_title(metric.column)
-        axes[0].legend(fontsize=7)
-        figure.suptitle(f"{name}: what r and α do (bars: 2 standard errors)")
+        repeats = max(len(found) for _, found in evaluated)
+        explain(axes[0], bars_of(repeats), not all(comparable(found) for _, found in evaluated))
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=7)
+        figure.suptitle(f"{name}: what r and α do")
     save(figure, study.folder, "curves")

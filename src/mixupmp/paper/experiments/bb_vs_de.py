@@ -3,7 +3,8 @@
 Both start from the same random weights, or from the finished deep ensemble, and go on long after the training rows
 are all learned. The paper's appendix A says that both then maximize the same normalized margin. The fit goes in
 stages, each of which starts from where the one before ended, so that margins can be measured on the way; momentum
-starts anew with each.
+starts anew with each. A member that diverges or collapses is not trained any further; the others keep their numbers,
+by which their weights over the rows are drawn and their margins are compared.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import nn
 
+from mixupmp.core.member_summary import MemberSummary, left_out
 from mixupmp.core.methods import Method, bayesian_bootstrap, deep_ensemble
 from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
-from mixupmp.core.samplers import Ensemble
 from mixupmp.metrics import evaluate, normalized_margin
 from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.report import OnRows, table_of, write_evaluations, write_table
-from mixupmp.paper.settings import Setting, homogeneous
+from mixupmp.paper.settings import WITH_BIASES, Setting, homogeneous
 from mixupmp.paper.study import Evaluation, NothingCached, Study
 from mixupmp.plots.style import METHOD_COLORS, OTHER_COLOR, styled
 
 TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normalized margins"
-DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "mnist"), "paper": ("mnist", "fmnist")}
+_ALL = tuple(name + end for end in ("", WITH_BIASES) for name in ("mnist", "fmnist"))
+DATASETS = {"smoke": ("fmnist",), "cpu": _ALL, "paper": _ALL}
 FURTHER = {"smoke": (2, 3), "cpu": (10, 40, 150), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
 MEASURES = ("acc", "ece", "oe", "ue", "nll")
 LABELS = ("DE from random", "BB from random", "DE from DE", "BB from DE")
@@ -38,6 +39,7 @@ COLORS = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
 
 Tracks = dict[str, list[Evaluation]]
 Key = tuple[str, int]  # label and seed
+ByMember = dict[tuple[int, int], float]  # by seed and number
 
 
 def methods(members: int) -> dict[str, Method]:
@@ -57,14 +59,14 @@ def run(study: Study, dataset: str) -> None:
     further = FURTHER[study.scale]
     tracks: Tracks = {label: [] for label in LABELS}
     fresh = {
-        (f"{name} from random", seed): first_stage(setting.plan(method, seed))
+        (f"{name} from random", seed): Wanted(first_stage(setting.plan(method, seed)))
         for name, method in methods(setting.members).items()
         for seed in setting.seeds
     }
     final = follow(study, setting, run_stages(study, fresh, further), tracks)
     ended = {seed: _posterior(study, final["DE from random", seed]) for seed in setting.seeds}
     pretrained = {
-        (f"{name} from DE", seed): next_stage(fresh[f"{name} from random", seed], ended[seed], further[0])
+        (f"{name} from DE", seed): next_stage(fresh[f"{name} from random", seed].plan, ended[seed], further[0])
         for name in COLORS
         for seed in setting.seeds
     }
@@ -85,22 +87,28 @@ def first_stage(plan: Plan) -> Plan:
     return replace(plan, recipe=replace(plan.recipe, epochs_after_interpolation=0))
 
 
-def next_stage(plan: Plan, posterior: Posterior, epochs: int) -> Plan:
+def next_stage(plan: Plan, posterior: Posterior, epochs: int) -> Wanted:
     """So many further epochs from these members. Weights over the rows are drawn as before: same seed, same member."""
-    start = initial_weights(posterior)
-    method = replace(plan.method, sampler=Ensemble(len(posterior.networks)))
+    numbers = tuple(summary.member for summary in left(posterior))
+    weights = dict(zip(numbers, initial_weights(posterior) or (), strict=True))
+    # A lost member is not among the wanted ones: what stands in its place is not trained.
+    start = [weights.get(number, weights[numbers[0]]) for number in range(plan.method.sampler.networks)]
     recipe = replace(plan.recipe, epochs=epochs, epochs_after_interpolation=None)
-    return replace(plan, method=method, recipe=recipe, initial=start)
+    return Wanted(replace(plan, recipe=recipe, initial=start), numbers)
 
 
-def run_stages(study: Study, plans: dict[Key, Plan], further: Sequence[int]) -> Iterator[dict[Key, Wanted]]:
-    """Train these plans and then so many further epochs in each stage; yields all plans after each stage."""
-    current = {key: Wanted(plan) for key, plan in plans.items()}
+def left(posterior: Posterior) -> list[MemberSummary]:
+    """How the fits of the posterior's networks ended, without those of lost members."""
+    lost = left_out(posterior.summaries)
+    return [summary for summary in posterior.summaries if summary.member not in lost]
+
+
+def run_stages(study: Study, wanted: dict[Key, Wanted], further: Sequence[int]) -> Iterator[dict[Key, Wanted]]:
+    """Train these and then so many further epochs in each stage; yields all of them after each stage."""
+    current = wanted
     for epochs in (None, *further):
         if epochs is not None:
-            current = {
-                key: Wanted(next_stage(one.plan, _posterior(study, one), epochs)) for key, one in current.items()
-            }
+            current = {key: next_stage(one.plan, _posterior(study, one), epochs) for key, one in current.items()}
         study.train(list(current.values()))
         if not all(study.available(one) for one in current.values()):
             raise NothingCached(f"--partial: a stage of {study.name} is not finished, and the next starts from it.")
@@ -123,16 +131,18 @@ class Members:
 
     @property
     def key(self) -> str:
-        return f"margins of members {self.test.fingerprint()}"
+        return f"margins of members by number {self.test.fingerprint()}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
         each = [evaluate(member, self.test.labels) for member in posterior.member_probabilities(self.test.inputs).cpu()]
+        summaries = left(posterior)
         return {
+            "members": [summary.member for summary in summaries],
             "margins": self.margins(posterior),
             "member_acc": [one["acc"] for one in each],
             "member_nll": [one["nll"] for one in each],
-            "epochs": [summary.epochs for summary in posterior.summaries],
-            "member_training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
+            "epochs": [summary.epochs for summary in summaries],
+            "member_training_accuracy": [summary.training_accuracy for summary in summaries],
         }
 
     def margins(self, posterior: Posterior) -> list[float]:
@@ -160,8 +170,10 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
         chosen = [final[label, seed] for seed in setting.seeds]
         found = study.evaluate([(one, OnRows(setting.test)) for one in chosen])
         evaluated.append((Line(setting.name, label, chosen[0].plan.method), found))
+    biases = setting.name.endswith("biases")
     caption = (
-        f"{setting.describe()}. Bias-free CNN; both methods start from the same weights. "
+        f"{setting.describe()}. {'CNN with biases' if biases else 'Bias-free CNN'}; both methods start from the same "
+        f"weights. "
         f"Differs from the paper: {'; '.join(setting.all_differences)}."
     )
     title = f"Bayesian bootstrap against deep ensemble, {setting.name}"
@@ -169,13 +181,24 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
     write_evaluations(study, evaluated)
     study.write("members.json", tracks)
     draw_pairs(study, tracks, setting.name)
-    draw_margins(study, tracks, setting.name)
+    if not biases:  # with them a network has no normalized margin
+        draw_margins(study, tracks, setting.name)
 
 
-def last_stage(tracks: Tracks, label: str, measure: str) -> list[float]:
-    """What each member of all repeats had in the end, by seed and number."""
-    end = max(one["stage"] for one in tracks[label])
-    return [value for one in tracks[label] if one["stage"] == end for value in one[measure]]
+def by_stage(track: list[Evaluation], measure: str) -> dict[int, ByMember]:
+    """A measure of the members of all repeats after each stage."""
+    found: dict[int, ByMember] = {}
+    for one in track:
+        values = zip(one["members"], one[measure], strict=True)
+        found.setdefault(one["stage"], {}).update({(one["seed"], number): value for number, value in values})
+    return found
+
+
+def pairs_of(tracks: Tracks, start: str, measure: str) -> list[tuple[float, float]]:
+    """What DE's and BB's member of the same start had in the end, of those that neither has lost."""
+    de, bb = (by_stage(tracks[f"{which} from {start}"], measure) for which in COLORS)
+    last_de, last_bb = de[max(de)], bb[max(bb)]
+    return [(last_de[key], last_bb[key]) for key in sorted(set(last_de) & set(last_bb))]
 
 
 def draw_pairs(study: Study, tracks: Tracks, name: str) -> None:
@@ -184,7 +207,7 @@ def draw_pairs(study: Study, tracks: Tracks, name: str) -> None:
         figure, (axes,) = panels(1, 4, 12, 3.2)
         shown = [(measure, start) for start in ("random", "DE") for measure in ("acc", "nll")]
         for axis, (measure, start) in zip(axes, shown, strict=True):
-            x, y = (last_stage(tracks, f"{which} from {start}", f"member_{measure}") for which in COLORS)
+            x, y = zip(*pairs_of(tracks, start, f"member_{measure}"), strict=True)
             low, high = min(x + y), max(x + y)
             pad = 0.1 * (high - low) + 1e-4
             axis.plot([low - pad, high + pad], [low - pad, high + pad], color=REFERENCE, linewidth=1)
@@ -203,18 +226,15 @@ def draw_margins(study: Study, tracks: Tracks, name: str) -> None:
         for axis, start in zip(axes, ("random", "DE"), strict=True):
             passed = [sum(further[:k]) for k in range(0 if start == "random" else 1, len(further) + 1)]
             for which, color in COLORS.items():
-                stages = _by_stage(tracks[f"{which} from {start}"])
-                for member in range(len(stages[0])):
-                    values = [stage[member] for stage in stages]
-                    axis.plot(passed, values, color=color, marker="o", markersize=3, label=None if member else which)
+                stages = by_stage(tracks[f"{which} from {start}"], "margins")
+                label: str | None = which
+                for key in stages[0]:
+                    values = [stages[stage][key] for stage in sorted(stages) if key in stages[stage]]
+                    axis.plot(passed[: len(values)], values, color=color, marker="o", markersize=3, label=label)
+                    label = None  # one entry of the legend for all members
             axis.axhline(0, color=REFERENCE, linewidth=1)
             axis.set(xlabel="epochs after 100% training accuracy", title=f"start: {start}")
         axes[0].set_ylabel("normalized margin")
         axes[0].legend()
         figure.suptitle(f"{name}: normalized margins of DE and BB members over training")
     save(figure, study.folder, "margins")
-
-
-def _by_stage(track: list[dict[str, Any]]) -> list[list[float]]:
-    stages = sorted({one["stage"] for one in track})
-    return [[value for one in track if one["stage"] == stage for value in one["margins"]] for stage in stages]

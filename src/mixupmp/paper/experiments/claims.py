@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from mixupmp.paper.evidence import RunEvidence
-from mixupmp.paper.ledger import make_ledger, render
+from mixupmp.paper.ledger import make_ledger
+from mixupmp.paper.ledger_page import render
 from mixupmp.paper.study import Study
 
 TITLE = "the ledger: concordance with the paper's tables, and each of its sentences checked"

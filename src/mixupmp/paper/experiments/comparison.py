@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mixupmp.paper.figures import color_of, panels, save
+from mixupmp.paper.figures import bars_of, color_of, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
-from mixupmp.paper.settings import Setting, setting_named
+from mixupmp.paper.settings import Setting, comparable, setting_named
 from mixupmp.paper.study import Study
-from mixupmp.plots.style import METHOD_COLORS, styled
+from mixupmp.plots.style import METHOD_COLORS, PAPER, styled
 
 TITLE = "in-distribution comparison of all methods (main table and its extended form)"
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar10", "cifar100", "fmnist")}
@@ -36,23 +36,35 @@ def run(study: Study, dataset: str) -> None:
 
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
-    """Accuracy and loss of each method, and its calibration error split into over- and under-confidence."""
+    """Accuracy and loss of each method, and its calibration error split into over- and under-confidence.
+
+    Lines that are outside the paper's regime are hollow.
+    """
     with styled():
         figure, (axes,) = panels(1, 3, 11, 0.26 * len(evaluated) + 1.2, sharey=True)
         found = [(line.label, summaries_of(many)) for line, many in evaluated][::-1]
+        filled = [comparable(many) for _, many in evaluated][::-1]
         for axis, measure, factor in ((axes[0], "acc", 100), (axes[1], "nll", 1)):
             for place, (label, summary) in enumerate(found):
                 error = 2 * factor * (summary[measure].standard_error or 0)
-                mean = factor * summary[measure].mean
-                axis.errorbar(mean, place, xerr=error, fmt="o", color=color_of(label), markersize=5)
+                mean, color = factor * summary[measure].mean, color_of(label)
+                face = color if filled[place] else PAPER
+                axis.errorbar(mean, place, xerr=error, fmt="o", color=color, markersize=5, markerfacecolor=face)
         over, under = ([100 * summary[measure].mean for _, summary in found] for measure in ("oe", "ue"))
         places = list(range(len(found)))
-        axes[2].barh(places, over, color=METHOD_COLORS["Mixup ensemble"], label="over-confidence (OE)")
-        axes[2].barh(places, under, left=over, color=METHOD_COLORS["DE"], label="under-confidence (UE)")
+        for values, left, color, label in (
+            (over, [0.0] * len(over), METHOD_COLORS["Mixup ensemble"], "over-confidence (OE)"),
+            (under, over, METHOD_COLORS["DE"], "under-confidence (UE)"),
+        ):
+            faces = [color if one else PAPER for one in filled]
+            axes[2].barh(places, values, left=left, color=faces, edgecolor=color)
+            axes[2].barh([], [], color=color, label=label)
         axes[2].set_yticks(places, [label.replace("alpha", "α") for label, _ in found])
-        axes[2].legend(fontsize=7)
+        seeds = {one.get("seed") for _, many in evaluated for one in many}
+        explain(axes[2], bars_of(len(seeds)), hollow=not all(filled))
+        figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
         for axis, title in zip(axes, ("ACC (%)", "NLL", "ECE (%) = OE + UE"), strict=True):
             axis.set_title(title)
             axis.grid(True, linewidth=0.6)
-        figure.suptitle(f"{name}: who is right, and who knows it (bars: 2 standard errors)")
+        figure.suptitle(f"{name}: who is right, and who knows it")
     save(figure, study.folder, "methods")

@@ -25,7 +25,7 @@ from mixupmp.core.methods import (
 )
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import pinned_threads
-from mixupmp.paper.figures import REFERENCE, panels, save
+from mixupmp.paper.figures import REFERENCE, explain, panels, save
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
 from mixupmp.paper.table import csv_table, latex_table, markdown_table
@@ -159,5 +159,7 @@ def draw(study: Study, costs: dict[str, Cost]) -> None:
         for axis, title in zip(axes, ("time of a step / DE", "memory of a step / DE"), strict=True):
             axis.axvline(1, color=REFERENCE, linewidth=1)
             axis.set_title(title)
+        explain(axes[0], f"bars: 2 standard errors over {next(iter(costs.values())).rounds} rounds")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
         figure.suptitle("A step of each method against a step of DE")
     save(figure, study.folder, "costs")

@@ -188,7 +188,8 @@ def _draw(study: Study, tracks: dict[tuple[str, str], dict[int, Tensor]], record
                 values = torch.stack([tracks[network.name, kind][step] for step in records]) / scale
                 _band(top, records, values, color, kind)
             ratios = torch.stack([tracks[network.name, "BB"][s] / tracks[network.name, "DE"][s] for s in records])
-            _band(bottom, records, ratios.clamp(-0.5, 2.5), colors["BB"], "BB / DE")
+            _band(bottom, records, ratios, colors["BB"], "BB / DE")
+            bottom.set_ylim(-0.5, 2.5)  # early margins of DE are near zero, and the ratios to them far outside
             for axis in (top, bottom):
                 axis.set_xscale("log")
             for axis in (top,) * (network.largest_margin is not None) + (bottom,):
@@ -197,15 +198,17 @@ def _draw(study: Study, tracks: dict[tuple[str, str], dict[int, Tensor]], record
             top.set_ylabel("margin / largest" if network.largest_margin else "normalized margin")
             bottom.set_ylabel("margin of BB / of DE")
             bottom.set_xlabel("step")
-        axes[0][0].legend(loc="lower right")
-        figure.suptitle("Weights of rows change the way, not the end: BB and DE reach the same margin")
+        starts = len(tracks[NETWORKS[0].name, "DE"][records[0]])
+        axes[0][0].fill_between([], [], color=REFERENCE, alpha=0.5, lw=0, label=f"quartiles of {starts} starts")
+        axes[0][0].legend(loc="lower right", title="median", fontsize=7)
+        figure.suptitle("Row weights change the path, not the end: BB and DE reach the same margin")
         save(figure, study.folder, "margins")
 
 
 def _band(axis: Axes, steps: list[int], values: Tensor, color: str, label: str) -> None:
-    mean, error = values.mean(1), 2 * values.std(1) / sqrt(values.shape[1])
+    """Median and quartiles over starts: a ratio to a margin near zero would rule a mean."""
+    low, median, high = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype), 1)
     wide = label == "DE"  # BB lies on it
-    axis.plot(
-        steps, mean, color=color, label=label, lw=5 if wide else 1.5, alpha=0.5 if wide else 1, ls="-" if wide else "--"
-    )
-    axis.fill_between(steps, mean - error, mean + error, color=color, alpha=0.25, lw=0)
+    width, alpha, dashes = (5, 0.5, "-") if wide else (1.5, 1, "--")
+    axis.plot(steps, median, color=color, label=label, lw=width, alpha=alpha, ls=dashes)
+    axis.fill_between(steps, low, high, color=color, alpha=0.25, lw=0)

@@ -17,10 +17,11 @@ from mixupmp.core.rows import Rows
 from mixupmp.data import load
 from mixupmp.decide.abstain import rejection
 from mixupmp.metrics import detection, gini, mutual_information, predictive_entropy
-from mixupmp.paper.figures import color_of, panels, save
+from mixupmp.metrics.comparison import summary_of
+from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
 from mixupmp.paper.lines import Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, table_of, write_table
-from mixupmp.paper.settings import Setting, setting_named, subset_indices
+from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.plots.style import styled
 
@@ -104,21 +105,23 @@ def run(study: Study) -> None:
             file = f"{name}-{kind}".lower().replace(" ", "-").replace("^", "")
             title = f"{setting.name} against {name} by {kind}"
             write_table(study.quietly(), file, table_of(each, title, MEASURES[:4]))
-    draw(study, evaluated)
+    draw(study, evaluated, setting.name)
 
 
-def draw(study: Study, evaluated: Evaluated) -> None:
-    """Accuracy of the answers that are given, when the least sure are withheld."""
+def draw(study: Study, evaluated: Evaluated, name: str) -> None:
+    """Accuracy of the answers that are given, when the least sure are withheld; lines outside the regime are hollow."""
+    drawn = [(line, many) for line, many in evaluated if line.label.startswith(CURVES)]
     with styled():
-        figure, ((axis,),) = panels(1, 1, 5.6, 3.8)
-        for line, many in evaluated:
-            if not line.label.startswith(CURVES):
-                continue
-            accuracy = torch.tensor([one["curve"]["accuracy"] for one in many]).mean(0) * 100
+        figure, ((axis,),) = panels(1, 1, 6.4, 4.4)
+        for line, many in drawn:
+            at = [summary_of(values) for values in zip(*(one["curve"]["accuracy"] for one in many), strict=True)]
             rejected = [100 * (1 - share) for share in many[0]["curve"]["kept"]]
-            label = line.label.replace("alpha", "α")
-            axis.plot(rejected, accuracy.tolist(), label=label, color=color_of(line.label), linewidth=1.5)
+            means = [100 * summary.mean for summary in at]
+            errors = [100 * (summary.standard_error or 0.0) for summary in at]
+            label, hollow = line.label.replace("alpha", "α"), [not comparable(many)] * len(means)
+            curve(axis, rejected, means, errors, label, color_of(line.label), hollow)
         axis.set(xlabel="rejected, least sure first (%)", ylabel="accuracy of the rest (%)")
-        axis.set_title("Withholding the unsure answers: who gains most?")
+        axis.set_title(f"{name}: who gains most by withholding unsure answers?")
+        explain(axis, bars_of(max(len(many) for _, many in drawn)), not all(comparable(many) for _, many in drawn))
         axis.legend(fontsize=7)
     save(figure, study.folder, "rejection")

@@ -11,11 +11,11 @@ from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
 from mixupmp.metrics import Scores, evaluate
-from mixupmp.paper.figures import color_of, curve, panels, save
+from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
 from mixupmp.paper.resampling import deviations
-from mixupmp.paper.settings import Setting, setting_named, subset_indices
+from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.paper.table import markdown_table, shown_metric
 from mixupmp.plots.style import styled
@@ -137,19 +137,21 @@ def _corrupted(dataset: Dataset, name: str, severity: int) -> Rows:
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
     """One panel for each measure: a curve over the intensity for each of the paper's four ensembles."""
+    drawn = [(line, found) for line, found in evaluated if line.label in CURVES]
     with styled():
         figure, axes = panels(2, 3, 10, 5.6)
         for axis, measure in zip([axis for row in axes for axis in row], MEASURES, strict=True):
             metric = shown_metric(measure)
-            for line, found in evaluated:
-                if line.label not in CURVES:
-                    continue
+            for line, found in drawn:
                 at = [summaries_of([one["intensities"][str(level)] for one in found])[measure] for level in range(6)]
                 errors = [metric.scale * (summary.standard_error or 0) for summary in at]
                 means = [metric.scale * summary.mean for summary in at]
-                curve(axis, range(6), means, errors, line.label.replace("alpha", "α"), color_of(line.label))
+                label, hollow = line.label.replace("alpha", "α"), [not comparable(found)] * 6
+                curve(axis, range(6), means, errors, label, color_of(line.label), hollow)
             axis.set_title(metric.column)
             axis.set_xlabel("intensity of the shift")
-        axes[0][0].legend(fontsize=7)
-        figure.suptitle(f"{name}: how each ensemble bears a growing shift")
+        repeats = max(len(found) for _, found in drawn)
+        explain(axes[0][0], bars_of(repeats), not all(comparable(found) for _, found in drawn))
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=7)
+        figure.suptitle(f"{name}-C: how each ensemble bears a growing shift")
     save(figure, study.folder, "curves")
