@@ -183,6 +183,9 @@ def test_lines_outside_the_papers_regime_give_no_verdict(results: Path):
     found = judge(claim(Part("better", ("DE",), ("NN",), ("acc", "nll"))), evidence)
     assert (found.verdict, found.cases, found.left_out) == (NOT_COMPARABLE, 0, 2)
     assert not judge(claim(Part("better", ("DE",), ("NN",), ("nll",)), "tends"), evidence).cases
+    sure = [(Case("", ()), Effect(1, 0.001, 4))] * 3
+    assert decide(sure, "all", left_out=1).verdict == OPEN  # a case that was not tested does not hold
+    assert decide(sure, "most", left_out=1).verdict == decide(sure, "can", left_out=1).verdict == HOLDS
     reached = claim(Part("reaches", ("NN",), measures=("training_accuracy",), threshold=0.98))
     assert judge(reached, evidence).verdict == FAILS  # what the sentence is about is no reason to leave it out
     assert set(evidence.means("comparison", "fmnist")) == {"DE", "NN"}

@@ -200,13 +200,14 @@ def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[list[Teste
         terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
         run = [(case, samples) for case, samples in terms if samples is not None]
         present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
-        left_out += len(run) - len(present)
         if claim.quantifier == "tends":
+            left_out += bool(run) and not present
             if present:
                 mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
                 what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
                 found.append((present[0][0], combine(mean, what)))
             continue
+        left_out += len(run) - len(present)
         for case, samples in present:
             if case.threshold is None:
                 found.append((case, combine(samples, case.what)))
@@ -231,13 +232,14 @@ def decide(effects: Sequence[Tested], quantifier: str, by_sign: bool = False, le
 
     "At least k of n cases" is a partial conjunction hypothesis (Benjamini & Heller 2008). It is accepted at 5% where
     (n - k + 1) p_(k) is at most 5%, p_(k) the k-th smallest of the cases' p values. For one case of n this is the first
-    step of Holm's procedure, and for all n no correction is needed.
+    step of Holm's procedure, and for all n no correction is needed. Cases that are left out are among the n, undecided.
     """
     if not effects:
         return Verdict(NOT_COMPARABLE if left_out else NOT_RUN, left_out=left_out)
-    count, need = len(effects), QUANTIFIERS[quantifier](len(effects))
+    count = len(effects) + left_out
+    need = QUANTIFIERS[quantifier](count)
     tests = [p_values(case, effect, by_sign) for case, effect in effects]
-    for_it, against = zip(*tests, strict=True)
+    for_it, against = zip(*tests, *[(1.0, 1.0)] * left_out, strict=True)
     found = HOLDS if _at_least(need, for_it) else FAILS if _at_least(count - need + 1, against) else OPEN
     verdicts = [case_verdict(*each) for each in tests]
     order = {FAILS: 0, OPEN: 1, HOLDS: 2}
@@ -245,7 +247,7 @@ def decide(effects: Sequence[Tested], quantifier: str, by_sign: bool = False, le
     # Of a claim that one case suffices for, the best case decides; of all others, the worst.
     deciding = ranked[-1 if quantifier == "can" else 0][1][1]
     single = all(effect.error is None for _, effect in effects)
-    return Verdict(found, count, verdicts.count(HOLDS), verdicts.count(FAILS), deciding, single, left_out)
+    return Verdict(found, len(effects), verdicts.count(HOLDS), verdicts.count(FAILS), deciding, single, left_out)
 
 
 def _at_least(cases: int, p_values: Sequence[float]) -> bool:

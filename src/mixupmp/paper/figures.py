@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +60,10 @@ def explain(axis: Axes, bars: str = "", hollow: bool = False) -> None:
         axis.plot([], [], **_hollow(style.QUIET), label="hollow: training accuracy below 98%, not comparable")
 
 
-def bars_of(repeats: int) -> str:
-    """What error bars of two standard errors are of."""
-    return f"bars: 2 standard errors over {repeats} repeats" if repeats > 1 else "one repeat: no error bars"
+def bars_of(evaluations: Iterable[Sequence[Mapping[str, Any]]]) -> str:
+    """What error bars of two standard errors are of; a line may have several runs of one repeat, which is a seed."""
+    repeats = len({one.get("seed") for runs in evaluations for one in runs})
+    return f"bars: 2 standard errors over the runs of {repeats} repeats" if repeats > 1 else "one repeat: no error bars"
 
 
 def _hollow(color: str) -> Any:

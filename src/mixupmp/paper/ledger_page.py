@@ -18,7 +18,7 @@ says what is compared for it. A case is one comparison on one dataset. It holds,
 one-sided t test at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so
 the variance of the paired bootstrap over test rows is added (under shift, in means over intensities). Members of one
 repeat are not replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's
-regime, and cases with such a line are left out.
+regime: a case with such a line is not tested, and counts as undecided.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one; for "tends" the mean over the
 cases is tested. Some of many cases hold or fail by chance, so a sentence is judged by all of their p values together.

@@ -58,10 +58,9 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
         ):
             faces = [color if one else PAPER for one in filled]
             axes[2].barh(places, values, left=left, color=faces, edgecolor=color)
-            axes[2].barh([], [], color=color, label=label)
+            axes[2].fill_between([], [], color=color, label=label)
         axes[2].set_yticks(places, [label.replace("alpha", "α") for label, _ in found])
-        seeds = {one.get("seed") for _, many in evaluated for one in many}
-        explain(axes[2], bars_of(len(seeds)), hollow=not all(filled))
+        explain(axes[2], bars_of(many for _, many in evaluated), hollow=not all(filled))
         figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
         for axis, title in zip(axes, ("ACC (%)", "NLL", "ECE (%) = OE + UE"), strict=True):
             axis.set_title(title)

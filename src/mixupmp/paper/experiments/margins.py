@@ -189,7 +189,6 @@ def _draw(study: Study, tracks: dict[tuple[str, str], dict[int, Tensor]], record
                 _band(top, records, values, color, kind)
             ratios = torch.stack([tracks[network.name, "BB"][s] / tracks[network.name, "DE"][s] for s in records])
             _band(bottom, records, ratios, colors["BB"], "BB / DE")
-            bottom.set_ylim(-0.5, 2.5)  # early margins of DE are near zero, and the ratios to them far outside
             for axis in (top, bottom):
                 axis.set_xscale("log")
             for axis in (top,) * (network.largest_margin is not None) + (bottom,):

@@ -122,6 +122,6 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
             curve(axis, rejected, means, errors, label, color_of(line.label), hollow)
         axis.set(xlabel="rejected, least sure first (%)", ylabel="accuracy of the rest (%)")
         axis.set_title(f"{name}: who gains most by withholding unsure answers?")
-        explain(axis, bars_of(max(len(many) for _, many in drawn)), not all(comparable(many) for _, many in drawn))
+        explain(axis, bars_of(many for _, many in drawn), not all(comparable(many) for _, many in drawn))
         axis.legend(fontsize=7)
     save(figure, study.folder, "rejection")
