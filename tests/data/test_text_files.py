@@ -63,6 +63,7 @@ def test_the_vocabulary_is_the_training_rows_alone(tmp_path: Path) -> None:
         ("text,label\n", {"text": "text"}, BadData, "no rows"),
         ("text,label\na,x\n,y\n", {"text": "text"}, BadData, "empty in row 1"),
         ("text,label\na\n", {"text": "text"}, BadData, "label is empty in row 0"),
+        ("text,label\na,x\nb, c,y\n", {"text": "text"}, BadData, "row 1 has 3 cells for 2 columns: put text that"),
     ],
 )
 def test_what_is_wrong_is_named(

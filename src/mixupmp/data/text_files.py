@@ -90,6 +90,11 @@ def _records(path: Path) -> list[dict[str, object]]:
             records = list(reader)
     if not records or not all(isinstance(record, dict) for record in records):
         raise BadData(f"{path} has no rows with named columns: it needs a heading, or a JSON object on each line.")
+    for row, record in enumerate(records):
+        if surplus := record.get(None):  # csv's key for cells beyond the heading
+            cells, columns = len(record) - 1 + len(surplus), len(record) - 1
+            fix = f"put text that holds a {'tab' if kind == 'tsv' else 'comma'} in double quotes."
+            raise BadData(f"{path}: row {row} has {cells} cells for {columns} columns: {fix}")
     return records
 
 
