@@ -16,9 +16,12 @@ from mixupmp.core.base_measures import (
     AdaptiveBaseMeasure,
     BaseMeasure,
     ClassAdjustedMixup,
+    GaussianCopula,
     Mixup,
     Perturbed,
+    Smote,
     Uniform,
+    WarpedMixup,
     blend,
     choose,
     symmetric_beta,
@@ -117,20 +120,6 @@ def test_mixup_blends_images_too(generator: Generator) -> None:
     assert torch.allclose(mixed.inputs, place.view(-1, 1, 1, 1).expand(200, 2, 3, 3), atol=1e-5)
 
 
-def test_a_weighted_row_is_blended_as_often_as_if_it_were_repeated(generator: Generator) -> None:
-    """The mean blend of targets, weighted, is that of blends of the rows with repetitions written out."""
-    weights = torch.tensor([1.0, 0.0, 3.0, 4.0])
-    weighted = Mixup(1.0).sample(numbered_rows(4)._replace(weights=weights), 100_000, generator)
-    assert float(weighted.weights.mean()) == pytest.approx(2, rel=0.02)  # as the rows'
-    repeated = torch.arange(4).repeat_interleave(weights.long())
-    written = numbered_rows(4)
-    written = Batch(written.inputs[repeated], written.targets[repeated], torch.ones(8))
-    plain = Mixup(1.0).sample(written, 100_000, generator)
-    for power in (1, 2):
-        ours = (weighted.targets.pow(power) * weighted.weights[:, None]).mean(0) / weighted.weights.mean()
-        assert torch.allclose(ours, plain.targets.pow(power).mean(0), atol=0.01)
-
-
 def test_rows_that_all_count_nothing_give_blends_that_count_nothing(generator: Generator) -> None:
     assert (
         Mixup(1.0).sample(numbered_rows(4)._replace(weights=torch.zeros(4)), 10, generator).weights.tolist() == [0] * 10
@@ -185,6 +174,27 @@ def test_pseudo_rows_weigh_as_much_as_seen_ones(base: BaseMeasure, kind: str, ge
     """Rows that count three times are as if they had been seen three times; then r stays the ratio of the two."""
     seen = rows_of(kind, 60)._replace(weights=torch.full((60,), 3.0))
     assert torch.allclose(base.sample(seen, 500, generator).weights, torch.full((500,), 3.0))
+
+
+@pytest.mark.parametrize(("base", "kind"), CASES, ids=map(str, CASES))
+def test_a_weighted_row_is_drawn_as_often_as_if_it_were_repeated(base: BaseMeasure, kind: str) -> None:
+    """Weighted means over pseudo rows are plain means over those of the rows with repetitions written out."""
+    generator = Generator().manual_seed(6)
+    weights = torch.tensor([1.0, 6, 2, 0, 3, 1, 2, 9, 1, 1, 0, 2])
+    seen = rows_of(kind, 12)._replace(weights=weights)
+    rows = torch.arange(12).repeat_interleave(weights.long())
+    written = Batch(seen.inputs[rows], seen.targets[rows], torch.ones(len(rows)))
+    weighted, plain = (base.sample(batch, 20_000, generator) for batch in (seen, written))
+    assert float(weighted.weights.mean()) == pytest.approx(float(weights.mean()), rel=0.05)
+    moments = [(weighted.targets, plain.targets)]
+    if not isinstance(base, Smote | GaussianCopula | WarpedMixup):  # neighbors, ranks, distances of the batch's rows
+        moments += [(weighted.targets.square(), plain.targets.square())]
+        moments += [tuple(batch.inputs.flatten(1).float() for batch in (weighted, plain))]
+    for ours, theirs in moments:
+        share = weighted.weights[:, None] / weighted.weights.sum()
+        mean = (ours * share).sum(0)
+        error = (share.square() * (ours - mean).square()).sum(0).sqrt() + theirs.std(0) / 20_000**0.5
+        assert bool(((mean - theirs.mean(0)).abs() < 5 * error + 1e-6).all())
 
 
 def test_class_adjusted_mixup_mixes_all_classes_until_it_knows_better() -> None:

@@ -8,7 +8,7 @@ from math import inf
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.core.base_measures.paper import blend, choose, pair_weights
+from mixupmp.core.base_measures.paper import blend, choose
 from mixupmp.core.base_measures.warped import parts
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument, check, number, whole
@@ -44,7 +44,10 @@ class FeatureSwap:
         size, start = sizes[labels[first]], starts[labels[first]]
         second = order[start + torch.minimum((draws[1] * size).long(), size - 1)]
         inputs = torch.where(swapped.to(seen.inputs.device), seen.inputs[second], seen.inputs[first])
-        return Batch(inputs, seen.targets[first], pair_weights(seen.weights, first, second))
+        # The mean of the class, not of all rows: the partner is one of the class, and its weight must cancel out there.
+        mean = torch.zeros_like(sizes, dtype=seen.weights.dtype).index_add_(0, labels, seen.weights) / sizes
+        mean = mean.clamp_(min=torch.finfo(mean.dtype).tiny)[labels[first]]
+        return Batch(inputs, seen.targets[first], seen.weights[first] * seen.weights[second] / mean)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class WarpedMixup:
 class CMixup:
     """C-Mixup: pairs whose targets are near are blended more often, for regression (Yao et al. 2022).
 
-    i is uniform, P(j | i) is proportional to exp(-|y_i - y_j|^2 / (2 bandwidth^2)), and lambda ~ Beta(alpha, alpha).
+    i is uniform, P(j | i) is proportional to w_j exp(-|y_i - y_j|^2 / (2 bandwidth^2)) with w the rows' weights, and
+    lambda ~ Beta(alpha, alpha). The blend has the weight w_i.
 
     Parameters
     ----------
@@ -90,11 +91,12 @@ class CMixup:
         partners = []
         for some in parts(count, len(seen.inputs)):
             squared = torch.cdist(seen.targets[first[some]], seen.targets).square()
-            density = torch.exp(squared / (-2 * self.bandwidth**2)).cumsum(1)
+            density = (torch.exp(squared / (-2 * self.bandwidth**2)) * seen.weights).cumsum(1)
             wanted = draws[1, some].unsqueeze(1) * density[:, -1:]
             partners.append(torch.searchsorted(density, wanted, right=True).squeeze(1))
         second = torch.cat(partners).clamp_(max=len(seen.inputs) - 1)
-        return mix(seen, first, second, Mixup(self.alpha).share(draws))
+        mixed = mix(seen, first, second, Mixup(self.alpha).share(draws))
+        return mixed._replace(weights=seen.weights[first])
 
 
 def parts(count: int, width: int, most: int = 4_000_000) -> Iterator[slice]:
