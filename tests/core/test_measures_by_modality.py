@@ -154,6 +154,26 @@ def test_a_copula_has_the_marginals_and_rank_correlations_of_each_class(generato
         assert stats.spearmanr(here)[0] == pytest.approx(stats.spearmanr(mine)[0], abs=0.05)
 
 
+def test_a_copula_of_independent_columns_with_ties_leaves_them_independent() -> None:
+    generator = Generator().manual_seed(2)
+    drawn = []
+    for _ in range(40):
+        seen = torch.zeros(64, 3)
+        for column in (0, 1):
+            seen[torch.randperm(64, generator=generator)[:13], column] = 1  # the third column is constant
+        copy = GaussianCopula().sample(Batch(seen, torch.ones(64, 2), torch.ones(64)), 1000, generator).inputs
+        assert float(copy[:, 0].mean()) == pytest.approx(13 / 64, abs=0.08)
+        assert bool((copy[:, 2] == 0).all())
+        drawn.append(np.corrcoef(copy[:, :2].T)[0, 1])
+    assert np.mean(drawn) == pytest.approx(0, abs=5 * 0.125 / 40**0.5)
+
+
+def test_a_copula_of_equal_columns_with_ties_leaves_them_equal(generator: Generator) -> None:
+    column = (torch.arange(90.0) % 3).view(-1, 1)
+    drawn = GaussianCopula().sample(Batch(column.expand(90, 2), torch.ones(90, 2), torch.ones(90)), 1000, generator)
+    assert np.corrcoef(drawn.inputs.T)[0, 1] > 0.98
+
+
 def test_a_copula_of_numbers_draws_the_target_with_the_features(generator: Generator) -> None:
     inputs = torch.randn(300, 1, generator=generator)
     drawn = GaussianCopula().sample(Batch(inputs, 3 * inputs, torch.ones(300)), 2000, generator)

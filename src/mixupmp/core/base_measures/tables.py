@@ -116,14 +116,17 @@ class GaussianCopula:
 def _copula(columns: Tensor, normal: Tensor) -> Tensor:
     """Standard normal rows as rows with the marginals, and the rank correlations, of these columns."""
     count = len(columns)
-    ranks = columns.argsort(0).argsort(0)
-    scores = torch.special.ndtri((ranks + 0.5) / count)
-    correlation = scores.T @ scores / scores.square().sum(0).clamp(min=1e-6)[:1]
+    ordered = columns.sort(0).values
+    # Equal values share their mean rank: ranks by row order would correlate columns of few values with each other.
+    wanted, known = columns.T.contiguous(), ordered.T.contiguous()
+    ranks = (torch.searchsorted(known, wanted) + torch.searchsorted(known, wanted, right=True)).T / 2
+    scores = torch.special.ndtri(ranks / count)
+    scores = torch.nn.functional.normalize(scores - scores.mean(0), dim=0, eps=1e-3)
+    correlation = scores.T @ scores
     jitter = 1e-4 * torch.eye(columns.shape[1], device=columns.device)  # fewer rows than columns: a singular matrix
     factor = torch.linalg.cholesky(correlation + jitter)
     place = (torch.special.ndtr(normal @ factor.T) * count - 0.5).clamp(0, count - 1)
     below = place.floor().long()
-    ordered = columns.sort(0).values
     return torch.lerp(ordered.gather(0, below), ordered.gather(0, (below + 1).clamp(max=count - 1)), place - below)
 
 
