@@ -172,8 +172,9 @@ def test_settings_out_of_range_are_named(kernel: Any, options: dict[str, Any], m
 
 def test_inputs_of_another_kind_are_named(generator: Generator) -> None:
     for kernel in TEXT:
-        with pytest.raises(InvalidArgument, match="token numbers"):
-            kernel(WAVE, generator)
+        for inputs in (WAVE, WAVE[0]):  # a wave, and a table of numbers that are not whole
+            with pytest.raises(InvalidArgument, match="whole token numbers"):
+                kernel(inputs, generator)
     with pytest.raises(InvalidArgument, match="spectrograms"):
         FrequencyMask()(WAVE, generator)
     with pytest.raises(InvalidArgument, match="floating point"):

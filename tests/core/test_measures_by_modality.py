@@ -88,6 +88,12 @@ def test_sentences_are_joined_in_order_with_labels_by_tokens(base: BaseMeasure, 
         assert kept[-1] % 10 == (5, 3, 8)[source[-1]] or turns == []
 
 
+@pytest.mark.parametrize("base", [SentenceSplice(), SentencePair()], ids=repr)
+def test_tables_are_no_sentences(base: BaseMeasure, generator: Generator) -> None:
+    with pytest.raises(InvalidArgument, match=r"whole token numbers .*float32"):
+        base.sample(blobs(), 3, generator)
+
+
 def test_a_pair_is_both_sentences_whole_where_there_is_room(generator: Generator) -> None:
     drawn = SentencePair().sample(sentences(2, 3), 200, generator)
     assert {tuple(row) for row in drawn.inputs.tolist()} == {

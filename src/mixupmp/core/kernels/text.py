@@ -93,9 +93,9 @@ def lengths_of(tokens: Tensor) -> Tensor:
 
 def check_tokens(inputs: Tensor, name: str) -> None:
     """Raise `InvalidArgument` unless these are sentences as rows of token numbers."""
-    if inputs.ndim != 2:
-        must = f"token numbers (rows, length) for {name}, with {PADDING} after a sentence's end"
-        raise InvalidArgument("inputs", tuple(inputs.shape), must)
+    if inputs.ndim != 2 or inputs.is_floating_point():
+        must = f"whole token numbers (rows, length) for {name}, with {PADDING} after a sentence's end"
+        raise InvalidArgument("inputs", (tuple(inputs.shape), inputs.dtype), must)
 
 
 def _compacted(tokens: Tensor, keep: Tensor) -> Tensor:
