@@ -163,17 +163,17 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     def detect(self, X: Inputs, false_alarm: float = FALSE_ALARM, score: str = AUTO) -> Detected:
         """Flag rows unlike those of the fit: scores, p-values and flags, each (rows,).
 
-        A row like the held-out ones is flagged with probability `false_alarm` at most. The held-out rows are those that
-        `calibrate_on` kept, for which this is exact, or else those that `fit` chose the temperature with: these are
-        compared by members that were fitted without them, and then the members are fitted again to all rows, so that
-        the rate is approximate. See `mixupmp.decide.detect`.
+        After `calibrate_on`, a row like the held-out ones is flagged with probability `false_alarm` at most. Before it,
+        the held-out rows are those that `fit` chose the temperature with, scored by members that were fitted without
+        them; the members were then refitted to all rows. The rate is approximate then, and can be half of
+        `false_alarm`, or by mutual information twice as much. See `mixupmp.decide.detect`.
 
         Parameters
         ----------
         X
             As `fit` takes it.
         false_alarm
-            The share of rows like the held-out ones that may be flagged.
+            The share of rows like the held-out ones that may be flagged: a bound after `calibrate_on`, else a target.
         score : {"auto", "entropy", "mutual_information", "max_probability", "energy", "nearest", "mahalanobis"}
             The last two, distances in feature space, need `calibrate_on`. "auto" is "nearest" after it, and "entropy"
             before.
