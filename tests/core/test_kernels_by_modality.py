@@ -68,6 +68,13 @@ def test_swaps_exchange_two_tokens_at_most(generator: Generator) -> None:
     assert set(moved.tolist()) == {0, 2}
 
 
+def test_swapped_tokens_are_anywhere_in_the_sentence(generator: Generator) -> None:
+    tokens = torch.arange(1, 7).expand(6000, 6)
+    moved = TokenSwap()(tokens, generator) != tokens
+    assert abs(float(moved.any(1).float().mean()) - 5 / 6) < 5 * (5 / 36 / 6000) ** 0.5  # a place meets itself in 1/6
+    assert stats.chisquare(moved.sum(0).numpy()).pvalue > 1e-4
+
+
 def test_a_span_is_cut_in_one_piece_of_every_length_up_to_its_share(generator: Generator) -> None:
     tokens = torch.arange(1, 11).expand(6000, 10)
     cut = SpanCut(0.35)(tokens, generator)
@@ -76,6 +83,8 @@ def test_a_span_is_cut_in_one_piece_of_every_length_up_to_its_share(generator: G
     assert int(lengths.max()) == 3
     for row in map(kept, cut[:300]):
         assert sum(b != a + 1 for a, b in pairwise(row)) <= 1
+    starts = (cut[lengths == 3] == torch.arange(1, 11)).sum(1)  # tokens before the span are in their place
+    assert stats.chisquare(torch.bincount(starts, minlength=8).numpy()).pvalue > 1e-4
 
 
 def test_shifted_waves_repeat_their_edge(generator: Generator) -> None:
@@ -115,6 +124,23 @@ def test_a_warped_window_has_its_slope_and_the_ends_stay(scale: float, generator
     slow = ((steps - inside).abs() < 1e-3).sum(1)
     assert bool(((slow - 20 / inside).abs() <= 2).all())  # twenty steps of the original pass in the window
     assert len(slow.unique()) < 4
+
+
+def test_a_warped_window_is_anywhere(generator: Generator) -> None:
+    line = torch.arange(101.0).expand(3000, 1, 101)
+    steps = WindowWarp(0.2, (2.0,))(line, generator)[:, 0].diff(dim=1)
+    start = (steps < 0.9).int().argmax(1) * 1.2  # 1.2 of the original's steps pass in each before the window
+    assert stats.kstest(start.numpy(), stats.uniform(0, 80).cdf).statistic < 0.05
+
+
+@pytest.mark.parametrize(("kernel", "axis"), [(TimeMask(0.25), 3), (FrequencyMask(0.25), 2)], ids=repr)
+def test_lengths_and_starts_of_masks_are_uniform(kernel: Any, axis: int, generator: Generator) -> None:
+    sound = torch.arange(400.0).view(1, 1, 20, 20).expand(4000, 1, 20, 20)
+    hidden = (kernel(sound, generator) != sound).any(dim=5 - axis).squeeze(1)
+    lengths = hidden.sum(1)
+    assert stats.chisquare(torch.bincount(lengths, minlength=6).numpy()).pvalue > 1e-4
+    starts = hidden[lengths == 5].int().argmax(1)
+    assert stats.chisquare(torch.bincount(starts, minlength=16).numpy()).pvalue > 1e-4
 
 
 def test_masks_hide_one_span_with_the_mean(generator: Generator) -> None:

@@ -23,7 +23,7 @@ from mixupmp import (
     Smote,
     Uniform,
 )
-from mixupmp.core.base_measures import BaseMeasure
+from mixupmp.core.base_measures import BaseMeasure, choose
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
 
@@ -68,6 +68,21 @@ def test_what_cutmix_pastes_is_one_box_in_its_own_place(generator: Generator) ->
     assert 0.2 < float(second.float().mean()) < 0.8
 
 
+@pytest.mark.parametrize("alpha", [0.5, 4.0])
+def test_cutmix_boxes_have_the_area_of_a_beta_share_and_a_uniform_center(alpha: float) -> None:
+    """The share of pasted pixels is that of a square of side sqrt(1 - lambda), less what lies outside of the image."""
+    count, size = 3000, 48
+    images = torch.zeros(200, 1, size, size)
+    drawn = CutMix(alpha).sample(Batch(images, torch.eye(200), torch.ones(200)), count, Generator().manual_seed(0))
+    first = choose(torch.rand(6, count, generator=Generator().manual_seed(0))[0], 200)
+    pasted = 1 - drawn.targets.gather(1, first[:, None]).flatten()  # 0 too where an image meets itself, once in 200
+    known = np.random.default_rng(0)
+    half = np.sqrt(known.beta(alpha, alpha, 100_000)) / 2
+    middle = known.random((2, 100_000))
+    sides = np.minimum(middle + half, 1) - np.maximum(middle - half, 0)
+    assert stats.ks_2samp(pasted.numpy(), sides.prod(0)).statistic < 0.05
+
+
 def test_cutmix_takes_images_only(generator: Generator) -> None:
     with pytest.raises(InvalidArgument, match="inputs must be images"):
         CutMix().sample(blobs(), 3, generator)
@@ -86,6 +101,16 @@ def test_sentences_are_joined_in_order_with_labels_by_tokens(base: BaseMeasure, 
         assert len(turns) <= 1  # two runs at most: a beginning, and an end
         assert kept[0] % 10 == 1 or turns == []
         assert kept[-1] % 10 == (5, 3, 8)[source[-1]] or turns == []
+
+
+@pytest.mark.parametrize("alpha", [0.4, 3.0])
+def test_spliced_shares_are_beta(alpha: float, generator: Generator) -> None:
+    tokens = torch.ones(2, 1000, dtype=torch.long)
+    drawn = SentenceSplice(alpha).sample(Batch(tokens, torch.eye(2), torch.ones(2)), 4000, generator)
+    share = drawn.targets[drawn.targets.amax(1) < 1, 0].double().numpy()  # of two different sentences
+    known = stats.beta(alpha, alpha)
+    low, high = known.cdf([0.0005, 0.9995])
+    assert stats.kstest(share, lambda x: (known.cdf(x) - low) / (high - low)).statistic < 0.06
 
 
 @pytest.mark.parametrize("base", [SentenceSplice(), SentencePair()], ids=repr)
