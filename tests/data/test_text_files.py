@@ -46,6 +46,18 @@ def test_json_lines_gzipped_with_another_label_column(tmp_path: Path) -> None:
     assert data.classes == ("ask", "pay")
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_separators_within_a_sentence_end_no_line(tmp_path: Path, separator: str) -> None:
+    lines = [(f"one{separator}two", "ab"[n % 2]) for n in range(10)]
+    objects = (json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in lines)
+    content = "\r\n".join(objects).replace("\x0b", "\\u000b").replace("\x1c", "\\u001c")
+    (tmp_path / "t.jsonl").write_bytes(content.encode())
+    (tmp_path / "t.csv").write_bytes(("text,label\n" + "".join(f"{t},{c}\n" for t, c in lines)).encode())
+    for name in ("t.jsonl", "t.csv"):
+        data = load_path(tmp_path / name, text="text")
+        assert (len(data.train), len(data.test), data.classes) == (8, 2, ("a", "b"))
+
+
 def test_the_vocabulary_is_the_training_rows_alone(tmp_path: Path) -> None:
     rows = "".join(f"common word w{n} w{n},{'ab'[n % 2]}\n" for n in range(40))
     (tmp_path / "t.csv").write_text("text,label\n" + rows)

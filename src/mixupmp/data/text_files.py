@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -81,13 +82,13 @@ def _records(path: Path) -> list[dict[str, object]]:
     """The rows of a file by column name."""
     with reading(path, "text by column"):
         content = (read_gzip(path) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
-        lines = content.splitlines()
         kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
         if kind == "jsonl":
-            records = [_json(line) for line in lines if line.strip()]
+            # Not splitlines: a JSON string may hold U+2028, and a quoted cell a line break of any kind.
+            records = [_json(line) for line in content.split("\n") if line.strip()]
         else:
-            reader = csv.DictReader(content.splitlines(keepends=True), delimiter="\t" if kind == "tsv" else ",")
-            records = list(reader)
+            lines = io.StringIO(content, newline="")
+            records = list(csv.DictReader(lines, delimiter="\t" if kind == "tsv" else ","))
     if not records or not all(isinstance(record, dict) for record in records):
         raise BadData(f"{path} has no rows with named columns: it needs a heading, or a JSON object on each line.")
     for row, record in enumerate(records):
