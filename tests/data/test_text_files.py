@@ -86,6 +86,15 @@ def test_what_is_wrong_is_named(
         load_path(tmp_path / "t.csv", **options)  # type: ignore[arg-type]
 
 
+def test_records_with_other_keys_need_the_name_of_the_label(tmp_path: Path) -> None:
+    records = [{"text": text, "label": label} for text, label in LINES * 5]
+    records[0]["extra"] = "7"
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, records)))
+    with pytest.raises(InvalidArgument, match=r"label must be given .*other keys in row 1 than in row 0"):
+        load_path(tmp_path / "t.jsonl", text="text")
+    assert load_path(tmp_path / "t.jsonl", text="text", label="label").classes == ("ask", "pay")
+
+
 def test_bad_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"text": "a"}\nnot json\n')
     (tmp_path / "l.jsonl").write_text("[1, 2]\n")

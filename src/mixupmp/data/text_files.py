@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mixupmp.core.encoders import Encoder
-from mixupmp.core.errors import BadData, UnknownName
+from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
@@ -47,13 +47,18 @@ def read_text(
     text
         The column, or key, of the sentences.
     label
-        That of the labels; None: the last column other than `text`.
+        That of the labels; None: the last column other than `text`, where all records have the same columns.
     tokens, encoder
         What sentences are cut into, as in the training rows; or the vocabulary of another fit.
     """
     records = _records(path)
     others = [str(name) for name in records[0] if name != text]
-    label = others[-1] if label is None and others else label
+    if label is None and others:
+        odd = next((row for row, record in enumerate(records) if record.keys() != records[0].keys()), None)
+        if odd is not None:
+            must = f"given (--label) where records differ: {path.name} has other keys in row {odd} than in row 0"
+            raise InvalidArgument("label", label, must)
+        label = others[-1]
     sentences, labels = (_column(records, name, path) for name in (text, label))
     (numbers,), classes = encode(str(path), np.array(labels))
     rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
