@@ -11,6 +11,7 @@ import torch
 import mixupmp.decide.trajectory as trajectory
 import mixupmp.decide.trials as trials
 from mixupmp import (
+    CutMix,
     Dataset,
     FeatureSwap,
     Mixup,
@@ -26,7 +27,7 @@ from mixupmp import (
     plan_for,
     shared_mixup_mp,
 )
-from mixupmp.core.errors import MixupMPError
+from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.split import split
 from mixupmp.decide.calibrate import fit_temperature
@@ -69,9 +70,19 @@ def test_other_base_measures_are_tried_with_every_ratio_and_the_best_is_refitted
     assert sorted(row["base"]["type"] for row in rows) == ["FeatureSwap"] * 2 + ["WarpedMixup"] * 2
     best = min(found.results, key=lambda result: result.score).candidate
     assert best.applied(plan).method.predictive.base == (best.base or (Mixup(1.0) if best.ratio else None))
+    assert found.table().startswith("| r | alpha or base | epochs | members | nll | against r=0 | |\n")
     assert "FeatureSwap(rate=0.2)" in found.table()
     with pytest.raises(MixupMPError, match="bases must be base measures"):
         Search(bases=(WarpedMixup,))  # type: ignore[arg-type]
+
+
+def test_base_measures_for_other_data_are_refused_before_the_first_fit(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeldOutEvaluator, "outputs", lambda *_: pytest.fail("a member was fitted"))
+    for base, match in ((CutMix(), "inputs must be images"), (SentencePair(), "inputs must be whole token numbers")):
+        with pytest.raises(InvalidArgument, match=match):
+            select(plan, Search(bases=(base,)), engine="inline")
 
 
 def test_the_plan_s_own_base_measure_is_tried_with_every_alpha(plan: Plan) -> None:

@@ -137,7 +137,7 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
 
 def _table(selection: Selection) -> Table:
     table = Table(title=f"{selection.criterion} on {selection.rows} rows that no member was fitted to; lower is better")
-    for heading in ("r", "alpha", "epochs", "members", selection.criterion, "against r=0", ""):
+    for heading in selection.headings:
         table.add_column(heading, justify="right")
     for result in selection.results:
         table.add_row(*selection.cells(result), "chosen" if result.candidate == selection.chosen else "")

@@ -9,7 +9,9 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
+from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.plan import Plan
+from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Rows
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.streams import DatasetRows, has_labels
@@ -59,6 +61,16 @@ class HeldOutEvaluator:
         self.labels = torch.cat([rows.labels for rows in self.held])
         weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
         self.weights = torch.cat(weights).double()
+        self._try_bases()
+
+    def _try_bases(self) -> None:
+        """Draw a few rows from each base measure, so that one for other data is refused before the first fit."""
+        plan, rows = self.plans[0], self.held[0].take(torch.arange(min(8, len(self.held[0]))))
+        data = TrainingData(rows, plan.task.likelihood, plan.task.standardize)
+        for base in self.search.bases:
+            if not isinstance(base, AtLayer):  # which needs a layer's values
+                generator = torch.Generator().manual_seed(0)
+                base.sample(data.batch(rows, plan.method.predictive.kernel, generator), 2, generator)
 
     def side_by_side(self, fits: list[tuple[Candidate, int, int]]) -> list[dict[int, Tensor]] | None:
         """Outputs of single members, as (candidate, fold, member), computed by worker processes.

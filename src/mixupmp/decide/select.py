@@ -52,18 +52,21 @@ class Selection:
 
     def table(self) -> str:
         """The results as a Markdown table."""
-        lines = [
-            f"| r | alpha | epochs | members | {self.criterion} | against r=0 | |",
-            "|---:|---:|---:|---:|---:|---:|---|",
-        ]
+        lines = [f"| {' | '.join(self.headings)} |".replace("  ", " "), "|---:|---:|---:|---:|---:|---:|---|"]
         for result in self.results:
             row = (*self.cells(result), "chosen" if result.candidate == self.chosen else "")
             lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines)
 
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Of the columns of `cells`, and of the mark of the chosen one."""
+        based = any(result.candidate.base is not None for result in self.results)
+        return ("r", "alpha or base" if based else "alpha", "epochs", "members", self.criterion, "against r=0", "")
+
     @staticmethod
     def cells(result: CandidateResult) -> tuple[str, ...]:
-        """r, alpha, epochs, members, score and difference to r = 0, as text."""
+        """r, alpha or base measure, epochs, members, score and difference to r = 0, as text."""
         candidate = result.candidate
         optional = ["" if value is None else f"{value:g}" for value in (candidate.alpha, candidate.epochs)]
         if candidate.base is not None:
