@@ -16,6 +16,7 @@ from mixupmp.core.base_measures import (
     AdaptiveBaseMeasure,
     BaseMeasure,
     ClassAdjustedMixup,
+    FeatureSwap,
     GaussianCopula,
     Mixup,
     Perturbed,
@@ -141,7 +142,7 @@ TAKES = {
     "tables": ("plane",),
     "text": ("text",),
 }
-BASES = [*BASE_MEASURES.values(), ClassAdjustedMixup(0.4, (True, False, True)), Perturbed(2.0)]
+BASES = [*BASE_MEASURES.values(), ClassAdjustedMixup(0.4, (True, False, True)), Perturbed(2.0), FeatureSwap(0.9)]
 CASES = [(base, kind) for base in BASES for kind in TAKES[type(base).__module__.rpartition(".")[2]]]
 
 
