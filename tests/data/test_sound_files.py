@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import wave
 from pathlib import Path
 
@@ -44,6 +45,27 @@ def test_samples_of_every_width_are_read(tmp_path: Path, width: int) -> None:
     assert rate == 8000
     assert sound.dtype == torch.float32
     assert sound.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+def test_floating_point_is_read(tmp_path: Path, extensible: bool) -> None:
+    values = np.array([[0.5, 0.25], [0.0, -0.5], [2.0, 1.0]], "<f4")
+    layout = struct.pack("<HHIIHH", 0xFFFE if extensible else 3, 2, 8000, 64_000, 8, 32)
+    layout += struct.pack("<HHIH14s", 22, 32, 3, 3, b"") if extensible else b""
+    chunks = ((b"fmt ", layout), (b"LIST", b"odd"), (b"data", values.tobytes()))
+    parts = [name + struct.pack("<I", len(part)) + part + b"\0" * (len(part) % 2) for name, part in chunks]
+    content = b"RIFF\0\0\0\0WAVE" + b"".join(parts)
+    assert read_wave(content)[0].tolist() == [0.375, -0.25, 1.5]
+    with pytest.raises(BadData, match="not finite"):
+        read_wave(content[:-4] + np.array(np.nan, "<f4").tobytes(), name="a.wav")
+    with pytest.raises(BadData, match=r"a\.wav cannot be read .*: its samples are of encoding 7 with 32 bits"):
+        read_wave(content.replace(layout, b"\7\0" + layout[2:]), name="a.wav")
+
+
+@pytest.mark.parametrize("content", [b"", b"no sound" * 20])
+def test_why_it_is_no_wave_is_said(content: bytes) -> None:
+    with pytest.raises(BadData, match=r"a\.wav cannot be read as a WAV file: it does not begin with RIFF"):
+        read_wave(content, name="a.wav")
 
 
 def test_channels_are_averaged_and_a_file_is_read_no_further_than_needed(tmp_path: Path) -> None:

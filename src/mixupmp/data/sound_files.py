@@ -1,14 +1,16 @@
-"""Sound: WAV files through the standard library, folders of them by class, and the Free Spoken Digit Dataset."""
+"""Sound: WAV files, folders of them by class, and the Free Spoken Digit Dataset."""
 
 from __future__ import annotations
 
 import io
 import os
-import wave
+import struct
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.encoders import Encoder, Spectrogram
@@ -22,6 +24,8 @@ from mixupmp.data.images import files_by_class
 ENDING = ".wav"
 LONGEST = 30  # seconds of a row; a file may hold hours
 HIGHEST = 1_000_000  # samples a second: more than any recorder, and a window of 32 ms is small
+PCM, FLOATING, EXTENSIBLE = 1, 3, 0xFFFE  # encodings of samples; the last one says which further on
+ENCODINGS = ((PCM, 1), (PCM, 2), (PCM, 3), (PCM, 4), (FLOATING, 4))  # with their bytes
 TEST_INDEX = 5  # recordings 0 to 4 of each speaker and digit are the published test set
 FSDD = Published(
     title="Free Spoken Digit Dataset",
@@ -33,15 +37,20 @@ FSDD = Published(
 
 
 def read_wave(source: Path | bytes, seconds: float = LONGEST, name: str = "") -> tuple[Tensor, int]:
-    """The first seconds of a WAV file of whole numbers, its channels averaged, in [-1, 1); and its samples a second."""
+    """The first seconds of a WAV file, its channels averaged, whole numbers in [-1, 1); and its samples a second."""
     name = name or str(source)
-    with reading(name, "a WAV file (PCM)"):
-        with wave.open(io.BytesIO(source) if isinstance(source, bytes) else str(plain_file(source))) as file:
-            rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
-            content = file.readframes(min(file.getnframes(), round(seconds * rate)))
+    with reading(name, "a WAV file"):
+        with io.BytesIO(source) if isinstance(source, bytes) else plain_file(source).open("rb") as file:
+            size, encoding, channels, rate, width = _header(file)
+            content = file.read(min(size, round(seconds * rate) * width * channels))
         whole = len(content) // (width * channels) * width * channels
         bits = np.frombuffer(content[:whole], np.uint8).reshape(-1, width)
-        if width == 1:
+        values: NDArray[np.floating[Any]]
+        if encoding == FLOATING:
+            values = bits.view("<f4")[:, 0].astype(np.float32)
+            if not np.isfinite(values).all():
+                raise ValueError("it holds values that are not finite")
+        elif width == 1:
             values = bits[:, 0].astype(np.float32) / 128 - 1
         else:  # little-endian integers of 2 to 4 bytes, put into the upper bytes of 32 bits
             padded = np.zeros((len(bits), 4), np.uint8)
@@ -52,6 +61,33 @@ def read_wave(source: Path | bytes, seconds: float = LONGEST, name: str = "") ->
     if not 0 < rate <= HIGHEST:
         raise BadData(f"{name} claims {rate} samples a second: at most {HIGHEST} are read.")
     return torch.from_numpy(values.reshape(-1, channels).mean(1)), rate
+
+
+def _header(file: BinaryIO) -> tuple[int, int, int, int, int]:
+    """Bytes of samples, which follow, their encoding, channels, samples a second, and the bytes of a sample.
+
+    The `wave` of the standard library refuses floating point.
+    """
+    head, layout = file.read(12), b""
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        raise ValueError("it does not begin with RIFF and WAVE")
+    while len(chunk := file.read(8)) == 8:
+        size = int.from_bytes(chunk[4:], "little")
+        if chunk[:4] == b"data" and layout:
+            break
+        end = file.tell() + size + size % 2
+        layout = file.read(min(size, 40)) if chunk[:4] == b"fmt " else layout
+        file.seek(end)
+    else:
+        raise ValueError("it ends before its samples")
+    encoding, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", layout)
+    if encoding == EXTENSIBLE:
+        (encoding,) = struct.unpack_from("<H", layout, 24)
+    width = (bits + 7) // 8
+    if (encoding, width) not in ENCODINGS or channels == 0:
+        known = "whole numbers of 8 to 32 bits and floating point of 32 are read"
+        raise ValueError(f"its samples are of encoding {encoding} with {bits} bits in {channels} channels; {known}")
+    return size, encoding, channels, rate, width
 
 
 def encoded_wave(source: Path | bytes, task: Task, name: str = "") -> Tensor:
