@@ -153,6 +153,9 @@ def agrees(path: Path, given: dict[str, np.ndarray], expected: Detected, rows: i
     assert 0 < found["flagged"].sum() < len(found["flagged"])
     stored = {p.key: p.value for p in onnx.load(str(path)).metadata_props}
     assert f"the threshold {expected.threshold:.6g} of flags" in stored["mixupmp.frozen"]
+    assert float(stored["mixupmp.threshold"]) == expected.threshold
+    assert float(stored["mixupmp.false_alarm"]) == expected.false_alarm
+    assert stored["mixupmp.score"] == expected.score
 
 
 SCORES_TRIED = ("auto", "mahalanobis", "entropy", "energy")

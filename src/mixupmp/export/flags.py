@@ -48,6 +48,11 @@ class Flags(nn.Module):
         as_strange = (self.held_out >= score[:, None]).sum(1)
         return score, (1 + as_strange) / (len(self.held_out) + 1), score > self.threshold
 
+    def metadata(self) -> dict[str, str]:
+        """The score's name, its threshold and the rate, for programs to read."""
+        found = {"score": self.score, "threshold": str(self.threshold), "false_alarm": str(self.false_alarm)}
+        return {f"mixupmp.{name}": value for name, value in found.items()}
+
     def constants(self) -> list[str]:
         """What is constant in the graph."""
         found = [

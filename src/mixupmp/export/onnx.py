@@ -236,13 +236,14 @@ def _metadata(
     if flags is not None:
         constant += flags.constants()
     described = [str(entry) if len(inputs) == 1 else f"{entry.name}: {entry}" for entry in inputs]
-    return {
+    found = {
         "mixupmp.core.version": __version__,
         "mixupmp.classes": json.dumps(list(posterior.task.classes)),
         "mixupmp.inputs": "; ".join(described),
         "mixupmp.frozen": "; ".join(constant) + ". The number of rows is dynamic.",
         "mixupmp.notes": "; ".join(posterior.notes),
     }
+    return found if flags is None else found | flags.metadata()
 
 
 def _check(
