@@ -24,7 +24,9 @@ def test_sentences_of_a_csv(tmp_path: Path) -> None:
     posterior = load(tmp_path / "run")
     assert isinstance(posterior.task.encoder, Vocabulary)
     (tmp_path / "new.txt").write_text("pay my bill\n\nwhat is my balance now\n")
-    predicted = mixupmp("predict", "run", "--input", "new.txt", "--json").json["predictions"]
+    result = mixupmp("predict", "run", "--input", "new.txt", "--json")
+    assert "1 empty lines of new.txt are left out" in result.err
+    predicted = result.json["predictions"]
     assert [row["predicted"] for row in predicted] == ["pay", "ask"]
     assert posterior.probabilities(["pay my bill"]).argmax() == 1
     assert mixupmp("report", "run", "--out", "page.html").code == 0

@@ -166,10 +166,13 @@ def _sentences(path: Path, task: Task) -> Tensor:
     if not isinstance(task.encoder, Vocabulary):
         raise BadData(f"{path} is text; the run takes rows of shape {task.input_shape}.")
     with reading(path, "UTF-8 text"):
-        lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
-    if not lines:
+        lines = path.read_text("utf-8").rstrip().split("\n")  # not at U+2028, which may be within a sentence
+    sentences = [line for line in lines if line.strip()]
+    if not sentences:
         raise BadData(f"{path} is empty: there is no sentence to predict.")
-    return task.encoder(lines)
+    if len(sentences) < len(lines):
+        remark(f"note: {len(lines) - len(sentences)} empty lines of {path} are left out, and not counted as rows")
+    return task.encoder(sentences)
 
 
 def _image(path: Path, task: Task, resize: bool) -> Tensor:
