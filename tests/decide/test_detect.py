@@ -77,6 +77,13 @@ def test_too_few_rows_flag_nothing_and_say_so() -> None:
     assert detector_of(torch.arange(19.0)).judge(torch.tensor([1e9])).flagged.all()
 
 
+def test_a_score_that_is_no_number_is_flagged_as_its_p_value_says() -> None:
+    found = detector_of(torch.arange(100.0)).judge(torch.tensor([math.nan, math.inf, 3.0]))
+    assert found.flagged.tolist() == [True, True, False] == (found.p_values <= 0.05).tolist()
+    with pytest.warns(GuaranteeWarning):
+        assert not detector_of(torch.arange(9.0)).judge(torch.tensor([math.nan])).flagged.any()
+
+
 def test_scores_are_those_of_the_metrics() -> None:
     posterior, inputs = ensemble(), inputs_of((4,), 300)
     found = row_scores(posterior, inputs, SCORES, fit_reference(posterior, Rows(inputs, torch.arange(300) % 3)))
@@ -203,9 +210,9 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_bad_input_is_named() -> None:
     detector = detector_of(torch.arange(50.0))
-    for rate in (0.0, 1.0, -0.1, math.nan):
+    for rate in (0.0, 1.0, -0.1, math.nan, "a", None):
         with pytest.raises(InvalidArgument, match="false_alarm"):
-            detector.judge(torch.zeros(1), false_alarm=rate)
+            detector.judge(torch.zeros(1), false_alarm=rate)  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match="'nearest'"):
         detector.threshold(score="nearst")
     with pytest.raises(InvalidArgument, match="there are none"):

@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName, check
+from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName, check, number
 from mixupmp.core.posterior import Posterior
 from mixupmp.decide.features import FeatureReference
 from mixupmp.metrics.checks import GuaranteeWarning
@@ -129,7 +129,8 @@ class Detector:
             )
             warnings.warn(message, GuaranteeWarning, stacklevel=3)
         values = scores.double().cpu()
-        p_values, flagged = self.p_values(values, score), values > threshold
+        p_values = self.p_values(values, score)  # NaN is stranger than any number, and so it is flagged
+        flagged = torch.where(values.isnan(), torch.inf, values) > threshold
         return Detected(score, false_alarm, threshold, values.numpy(), p_values.numpy(), flagged.numpy())
 
     def detect(
@@ -232,6 +233,7 @@ def read_detector(sealed: Sealed) -> Detector | None:
 
 
 def _rank(rows: int, false_alarm: float) -> int:
-    check(0 < false_alarm < 1, "false_alarm", false_alarm, "between 0 and 1, both excluded")
+    known = number(false_alarm) and 0 < false_alarm < 1
+    check(known, "false_alarm", false_alarm, "between 0 and 1, both excluded")
     # .95 * 20 must be 19 although .95 is not nineteen twentieths.
     return max(1, math.ceil((rows + 1) * (1 - false_alarm) - 1e-9))
