@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from mixupmp.core.attention import plain_attention
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.posterior import logits_of
 
@@ -45,6 +46,9 @@ class _Reached(Exception):
 def hooked(network: nn.Module, cut: Cut, change: Hook) -> Iterator[None]:
     """While in the context, forward passes go on from the cut with `change(values)` in place of the values there."""
     module = _submodule(network, cut.layer)
+    encoders = [name for name, part in network.named_modules() if isinstance(part, nn.TransformerEncoder)]
+    if any(cut.layer.startswith(f"{name}.") for name in encoders):
+        plain_attention(network)
 
     def changed(values: object) -> Tensor:
         if not isinstance(values, Tensor):

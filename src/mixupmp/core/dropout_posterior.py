@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.attention import plain_attention
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.posterior import Posterior, Task, logits_of
 
@@ -26,7 +27,7 @@ class DropoutPosterior(Posterior):
     def __init__(
         self, networks: Sequence[nn.Module], task: Task, members: int, seed: int, notes: Sequence[str] = ()
     ) -> None:
-        super().__init__(networks, task, 1, notes)
+        super().__init__([plain_attention(network) for network in networks], task, 1, notes)
         self.masks, self.seed = members, seed
         self.layers = [module for module in self.networks[0].modules() if isinstance(module, DROPOUT_LAYERS)]
         self._drawn: dict[tuple[int, int, int, torch.Size], Tensor] = {}

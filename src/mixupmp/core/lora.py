@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.attention import plain_attention
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import InvalidArgument, check, number, whole
 from mixupmp.core.posterior import Posterior, Task
@@ -68,7 +69,7 @@ class LoRA:
             setattr(network.get_submodule(parent), child, LoRALinear(layers[name], self.rank, self.scale))
         layers[last].reset_parameters()
         layers[last].requires_grad_(True)
-        return network
+        return plain_attention(network)
 
     def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
         return LoRAPosterior(networks, task, self.members)

@@ -22,6 +22,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.attention import plain_attention
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
 from mixupmp.core.joint_futures import JointFuture, ResampledJointFuture
@@ -137,7 +138,7 @@ class SharedNetwork(nn.Module):
             else:
                 parent, _, child = name.rpartition(".")
                 setattr(network.get_submodule(parent), child, new)
-        self.network, self.members = network, members
+        self.network, self.members = plain_attention(network), members
         self._layers = _Layers.of(network)
 
     def draw_from(self, generator: Generator) -> bool:

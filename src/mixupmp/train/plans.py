@@ -143,7 +143,9 @@ def make_plan(
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
     plan = Plan(method, factory, train, task, recipe, seed, validation, initial_weights(initial), device)
-    check_outputs(plan.template, task.standardize(torch.zeros(2, *task.input_shape)), task.likelihood.outputs)
+    # A stream is not read for it; ones are tokens of every vocabulary, and a mask that leaves out nothing.
+    rows = train.inputs[:2] if isinstance(train, Rows) else torch.ones(2, *task.input_shape)
+    check_outputs(plan.template, task.standardize(rows.cpu()), task.likelihood.outputs)
     return plan
 
 
