@@ -170,6 +170,12 @@ def test_wrong_arguments_are_named() -> None:
         posterior_of(nn.Sequential(nn.Linear(4, 3)), DATA.train)
     with pytest.raises(InvalidArgument, match="one that returns \\(rows, 3\\)"):
         posterior_of(nn.Linear(4, 7), DATA.train)
+    with pytest.raises(
+        InvalidArgument, match=r"y lacks some of the network's classes.*posterior_of\(\.\.\., classes=\)"
+    ):
+        posterior_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 7)), DATA.train)
+    with pytest.raises(InvalidArgument, match="without a softmax at the end"):
+        posterior_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)), DATA.train)
     with pytest.raises(InvalidArgument, match=r"a trained nn\.Module"):
         posterior_of("mlp", DATA.train)
     with pytest.raises(InvalidArgument, match="a lazy layer of this one has no weights yet"):

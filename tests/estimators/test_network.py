@@ -83,6 +83,7 @@ def test_what_cannot_work_is_said_before_training(iris: Any, quick: Recipe) -> N
     for network, message in (
         (lambda: MLP(4, 7), r"one that returns \(rows, 3\).*last layer"),
         (Own(), "reset_parameters.*fine_tune=True"),
+        (lambda: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), "without a softmax at the end"),
         (3, "network must be"),
         (dict, "returns an nn.Module"),
     ):

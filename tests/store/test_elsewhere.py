@@ -81,3 +81,6 @@ def test_wrong_arguments_are_named() -> None:
         ensemble_of(weights, DATA.test.inputs[:2], network=lambda: nn.Linear(4, 3))
     with pytest.raises(InvalidArgument, match="logits"):
         ensemble_of(NETWORKS, DATA.test.inputs[:2], classes=("a", "b"))
+    with pytest.raises(InvalidArgument, match=r"must be without a softmax at the end.*got 'probabilities'"):
+        ensemble_of([nn.Sequential(*NETWORKS[0], nn.Softmax(1))], DATA.test.inputs[:2])
+    ensemble_of([nn.Sequential(*NETWORKS[0], nn.LogSoftmax(1))], DATA.test.inputs[:2])

@@ -17,6 +17,7 @@ from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
+from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import NetworkFactory
 from mixupmp.core.posterior import logits_of
 from mixupmp.core.tokenizers import Vocabulary
@@ -116,11 +117,24 @@ def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs:
     return Network(network.path, {**network.arguments, **hidden, **arguments})
 
 
-def check_outputs(network: nn.Module, rows: torch.Tensor, outputs: int) -> None:
+def check_outputs(network: nn.Module, rows: torch.Tensor, likelihood: Categorical | Gaussian) -> None:
     """Try a network on two scaled rows, so that a wrong last layer is named before training."""
-    found = tuple(logits_of(tried(network, rows)).shape)
-    if found != (len(rows), outputs):
-        raise InvalidArgument("network", found, f"one that returns (rows, {outputs})", "Replace its last layer.")
+    outputs = logits_of(tried(network, rows))
+    found, wanted = tuple(outputs.shape), (len(rows), likelihood.outputs)
+    if found != wanted:
+        hint = "Replace its last layer"
+        if likelihood.classes and found[1:] > wanted[1:]:
+            hint += "; or, where y lacks some of the network's classes, name them all: posterior_of(..., classes=)"
+        raise InvalidArgument("network", found, f"one that returns (rows, {likelihood.outputs})", f"{hint}.")
+    if likelihood.classes:
+        check_logits(outputs, "network")
+
+
+def check_logits(outputs: torch.Tensor, name: str) -> None:
+    """Raise if these outputs are probabilities: a second softmax would make them all but equal."""
+    if bool((outputs >= 0).all()) and bool(((outputs.sum(-1) - 1).abs() < 1e-4).all()):
+        must = "without a softmax at the end, to return logits as torch.nn.CrossEntropyLoss expects them"
+        raise InvalidArgument(name, "probabilities", must, "Leave out nn.Softmax; nn.LogSoftmax may stay.")
 
 
 def required_arguments(factory: Callable[..., nn.Module]) -> int:

@@ -20,7 +20,7 @@ from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import encode
 from mixupmp.networks.catalog import Network
-from mixupmp.networks.factories import NetworkChoice, factory_for
+from mixupmp.networks.factories import NetworkChoice, check_logits, factory_for
 
 Weights = Mapping[str, Tensor]
 SUFFIXES = (".pt", ".pth", ".safetensors")
@@ -146,7 +146,11 @@ def _renamed(weights: Weights, wanted: set[str]) -> dict[str, Tensor]:
 @torch.no_grad()
 def _outputs(networks: Sequence[nn.Module], rows: Tensor, classes: int) -> int:
     """How many classes the networks have; an error unless all have as many, and as many as there are names."""
-    found = {tuple(logits_of(network.eval()(rows)).shape[1:]) for network in networks}
-    sizes = {classes} if classes else {shape[0] for shape in found if shape}
-    check(found == {(size,) for size in sizes}, "members", sorted(found), "networks that return (rows, classes) logits")
-    return sizes.pop()
+    outputs = [logits_of(network.eval()(rows)) for network in networks]
+    found = [tuple(each.shape) for each in outputs]
+    wanted = (len(rows), classes or found[0][-1])
+    must = f"networks that return logits (rows, {wanted[1]})" + (", one for each of `classes`" if classes else "")
+    check(all(shape == wanted for shape in found), "members", f"outputs of shape {sorted(set(found))}", must)
+    for each in outputs:
+        check_logits(each, "members")
+    return wanted[1]

@@ -145,7 +145,7 @@ def make_plan(
     plan = Plan(method, factory, train, task, recipe, seed, validation, initial_weights(initial), device)
     # A stream is not read for it; ones are tokens of every vocabulary, and a mask that leaves out nothing.
     rows = train.inputs[:2] if isinstance(train, Rows) else torch.ones(2, *task.input_shape)
-    check_outputs(plan.template, task.standardize(rows.cpu()), task.likelihood.outputs)
+    check_outputs(plan.template, task.standardize(rows.cpu()), task.likelihood)
     return plan
 
 
