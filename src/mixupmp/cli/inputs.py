@@ -89,14 +89,15 @@ def read_inputs(
         raise BadData(f"{path} is of an unknown kind: --input takes {TAKEN}.")
     array = _csv(path, task, label) if kind == ".csv" else _npy(path) if kind == ".npy" else _npz(path)
     array = task.encoder.center(array) if isinstance(task.encoder, Columns) else array
-    inputs = as_inputs(array, str(path), task.input_shape)
+    inputs = as_inputs(array, str(path), task.input_shape, task.pixels)
     expected = ", ".join(map(str, task.input_shape))
     if tuple(inputs.shape[1:]) != task.input_shape:
         found = tuple(inputs.shape)
         raise BadData(f"{path} holds rows of shape {found}; the run takes (rows, {expected}), without labels.")
     if len(inputs) == 0:
         raise BadData(f"{path} is empty: there is no row to predict.")
-    if len(task.input_shape) == 3 and inputs.is_floating_point() and float(inputs.abs().max()) > 16:
+    images = len(task.input_shape) == 3 and task.pixels is not False
+    if images and inputs.is_floating_point() and float(inputs.abs().max()) > 16:
         remark(
             f"note: {path} has images of floats up to {float(inputs.max()):g}; pixels of 0..255 must be whole numbers."
         )

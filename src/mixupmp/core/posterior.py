@@ -36,8 +36,8 @@ class Task:
         What is minimized, and what scales raw inputs.
     input_shape, classes
         Of one raw input; names of the classes, none in regression.
-    encoder
-        How sentences or sounds become rows.
+    encoder, pixels
+        How sentences or sounds become rows; whether raw inputs are uint8 (None: images are, all else is not).
     """
 
     likelihood: Categorical | Gaussian
@@ -45,6 +45,7 @@ class Task:
     input_shape: tuple[int, ...]  # without the rows
     classes: tuple[str, ...] = ()  # empty: numbers serve as names
     encoder: Encoder | None = field(default=None, metadata={"later": True})  # from what people have to raw inputs
+    pixels: bool | None = field(default=None, metadata={"later": True})
 
     @property
     def class_names(self) -> tuple[str, ...]:

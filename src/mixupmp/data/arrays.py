@@ -28,12 +28,14 @@ CHANNELS_FIRST = "let the channels come right after the rows"
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def as_inputs(array: Array, where: str, shape: tuple[int, ...] | None = None) -> Tensor:
+def as_inputs(
+    array: Array, where: str, shape: tuple[int, ...] | None = None, known_pixels: bool | None = None
+) -> Tensor:
     """An array as inputs: uint8 images (rows, channels, height, width), everything else float32.
 
     Images may come without channels or with the channels last (see `layout_of`). Integers within 0..255 in the shape of
-    images are taken for pixels, and uint16 images for shares of 65,535. An array of rows of the given shape is taken as
-    it comes.
+    images are taken for pixels, where `known_pixels` does not say, and uint16 images for shares of 65,535. An array of
+    rows of the given shape is taken as it comes.
     """
     if array.dtype.kind not in "biuf":
         raise BadData(f"{where}: inputs of type {array.dtype} are not numbers.")
@@ -46,7 +48,8 @@ def as_inputs(array: Array, where: str, shape: tuple[int, ...] | None = None) ->
             array = array[:, None]
         if array.ndim in (4, 5):
             array = array.transpose(channels_first(layout_of(array.shape, where, CHANNELS_FIRST)))
-    pixels = array.ndim == 4 and array.dtype.kind in "iu" and array.dtype != np.uint16 and array.size > 0
+    pixels = array.ndim == 4 if known_pixels is None else known_pixels
+    pixels = pixels and array.dtype.kind in "iu" and array.dtype != np.uint16 and array.size > 0
     if pixels and array.min() >= 0 and array.max() <= 255:
         return torch.from_numpy(np.array(array, np.uint8, order="C"))
     if array.ndim == 4 and array.dtype == np.uint16:

@@ -121,7 +121,8 @@ def posterior_of(
         rows = validation if isinstance(validation, Rows) else validation[0]
         held = _rows(rows, None if isinstance(validation, Rows) else validation[1], scaling, "validation")
     count = len(classes) or int(train.labels.max()) + 1
-    task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes)
+    pixels = train.inputs.dtype == torch.uint8 if isinstance(scaling, Standardize) else None
+    task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes, pixels=pixels)
     method = heads_method(members, kernel)
     plan = make_plan(train, task, method, network, recipe, seed=seed, validation=held, device=device)
     decays = DECAYS if recipe is None else ()

@@ -99,7 +99,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         # Names, or more than numbers as they are: the server, which has the posterior alone, must know of them.
         columns, named = Columns(layout.columns), hasattr(self, "feature_names_in_")
         encoder = columns if layout.columns and (named or not columns.plain or columns.centered) else None
-        task = Task(likelihood, scaling, layout.shape, classes, encoder)
+        usual = layout.fields is not None or layout.pixels == (len(layout.shape) == 3)
+        task = Task(likelihood, scaling, layout.shape, classes, encoder, None if usual else layout.pixels)
         plan = make_plan(
             rows,
             task,
@@ -187,10 +188,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         calibrator = getattr(self, "calibrator_", None)
         target = (getattr(self, "target_mean_", 0.0), getattr(self, "target_deviation_", 1.0))
-        pixels, columns = self.layout_.pixels, Columns(self.layout_.columns) if self.layout_.columns else None
-        return export_onnx(
-            self.posterior_, path, pixels=pixels, calibrator=calibrator, target=target, flags=flags, columns=columns
-        )
+        columns = Columns(self.layout_.columns) if self.layout_.columns else None
+        return export_onnx(self.posterior_, path, calibrator=calibrator, target=target, flags=flags, columns=columns)
 
     def _inputs(self, X: Inputs) -> Tensor | Iterator[Tensor]:
         check_is_fitted(self)

@@ -42,6 +42,7 @@ class GraphInput:
 def graph_inputs(task: Task, pixels: bool | None = None) -> tuple[GraphInput, ...]:
     """The inputs of a task's graph: "inputs", or one for each field."""
     if isinstance(task.standardize, Standardize):
+        pixels = task.pixels if pixels is None else pixels
         pixels = len(task.input_shape) == 3 if pixels is None else pixels
         return (GraphInput("inputs", task.input_shape, torch.uint8 if pixels else torch.float32),)
     fields = task.standardize.fields
@@ -53,7 +54,10 @@ def graph_feed(task: Task, rows: Tensor) -> dict[str, NDArray[Any]]:
     """Raw rows as the inputs of the task's graph, by name."""
     inputs = graph_inputs(task)
     if isinstance(task.standardize, Standardize):
-        return {inputs[0].name: rows.numpy()}
+        scaled = (
+            rows / 255 if rows.dtype == torch.uint8 != inputs[0].dtype else rows
+        )  # an image, where floats are taken
+        return {inputs[0].name: scaled.numpy()}
     parts = rows.flatten(1).split([field.numbers for field in task.standardize.fields], 1)
     return {i.name: p.reshape(-1, *i.shape).to(i.dtype).numpy() for i, p in zip(inputs, parts, strict=True)}
 

@@ -63,7 +63,7 @@ def export_onnx(
     Parameters
     ----------
     pixels : bool or None
-        Inputs are uint8. None: for images they are. Not used for tokens and several inputs, which have their types.
+        Inputs are uint8. None: as in the fit. Not used for tokens and several inputs, which have their types.
     calibrator : Temperature, VectorScaling or None
         Applied to the mean of the members.
     target : tuple of float

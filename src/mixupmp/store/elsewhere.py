@@ -80,7 +80,8 @@ def ensemble_of(
     scaling = as_taken(networks[0], example) if standardize is None else standardize
     rows = scaling(scaling.pack(example))
     outputs = _outputs([scaling.prepare(network) for network in networks], rows, len(classes))
-    task = Task(Categorical(outputs), scaling, shape, tuple(classes))
+    pixels = example.dtype == torch.uint8 if isinstance(example, Tensor) and isinstance(scaling, Standardize) else None
+    task = Task(Categorical(outputs), scaling, shape, tuple(classes), pixels=pixels)
     posterior = EnsemblePosterior(networks, task, len(networks))
     if isinstance(factory, Network):
         posterior.origin = {"spec": {"network": encode(factory)}}

@@ -227,7 +227,7 @@ def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
     if isinstance(task.encoder, Columns):
         array = task.encoder.center(array)
     try:
-        inputs = as_inputs(array, "inputs", shape)
+        inputs = as_inputs(array, "inputs", shape, task.pixels)
     except MixupMPError as error:
         raise unusable(str(error)) from None
     if tuple(inputs.shape[1:]) != shape:
