@@ -37,6 +37,25 @@ def test_modules_and_state_dicts() -> None:
     check(ensemble_of(weights, DATA.test.inputs[:2], network=lambda: MLP(4, 3, hidden=(8,))))
 
 
+def test_the_callers_modules_stay_as_they_are() -> None:
+    network, inputs = MLP(4, 3, hidden=(8,)).train(), {"input": DATA.test.inputs}
+    posterior = ensemble_of([network], inputs)
+    before = posterior.probabilities(inputs)
+    assert network.training
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    assert not network._forward_pre_hooks
+    nn.init.zeros_(next(network.parameters()))
+    assert torch.equal(posterior.probabilities(inputs), before)
+
+
+def test_architectures_may_differ_until_they_are_saved(tmp_path) -> None:
+    posterior = ensemble_of([nn.Linear(4, 3), MLP(4, 3, hidden=(8,))], DATA.test.inputs[:2])
+    assert posterior.probabilities(DATA.test.inputs).shape == (len(DATA.test), 3)
+    with pytest.raises(InvalidArgument, match="networks of one architecture, to be saved"):
+        mixupmp.save(posterior, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_of_checkpoints(tmp_path) -> None:
     first, second, third = (network.state_dict() for network in NETWORKS)
     torch.save(first, tmp_path / "a.pt")
@@ -81,6 +100,8 @@ def test_wrong_arguments_are_named() -> None:
         ensemble_of(weights, DATA.test.inputs[:2], network=lambda: nn.Linear(4, 3))
     with pytest.raises(InvalidArgument, match="logits"):
         ensemble_of(NETWORKS, DATA.test.inputs[:2], classes=("a", "b"))
+    with pytest.raises(InvalidArgument, match=r"networks that return logits \(rows, 3\).*\(2, 4\)"):
+        ensemble_of([nn.Linear(4, 3), nn.Linear(4, 4)], DATA.test.inputs[:2])
     with pytest.raises(InvalidArgument, match=r"must be without a softmax at the end.*got 'probabilities'"):
         ensemble_of([nn.Sequential(*NETWORKS[0], nn.Softmax(1))], DATA.test.inputs[:2])
     ensemble_of([nn.Sequential(*NETWORKS[0], nn.LogSoftmax(1))], DATA.test.inputs[:2])

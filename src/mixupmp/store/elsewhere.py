@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -43,8 +44,9 @@ def ensemble_of(
     Parameters
     ----------
     members
-        Trained modules; state dicts; or a folder of them, .safetensors or .pt files in the order of their names. A .pt
-        file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as "state_dict".
+        Trained modules, which are copied; state dicts; or a folder of them, .safetensors or .pt files in the order of
+        their names. A .pt file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as
+        "state_dict".
     example
         A few rows as the posterior is to take them: floats as the networks take them, uint8 pixels, which are divided
         by 255, tokens, or a dict or tuple of them for networks that take several; tensors or arrays.
@@ -120,7 +122,7 @@ def read_weights(path: Path) -> Weights:
 
 def _built(name: str, given: nn.Module | Weights, factory: Callable[[], nn.Module] | None) -> nn.Module:
     if isinstance(given, nn.Module):
-        return given
+        return copy.deepcopy(given)  # a posterior freezes its networks, and may put a hook before them
     check(isinstance(given, Mapping), "members", given, "modules, state dicts, or a folder of them")
     if factory is None:
         raise InvalidArgument("network", None, "the class or factory of the networks", "State dicts do not say it.")

@@ -68,6 +68,10 @@ def write_posterior(
 ) -> None:
     """`save`, with further entries of config.json and further files of tensors, by name."""
     check(type(posterior) in SAMPLERS, "posterior", posterior, "a posterior by one of our samplers")
+    shapes = [{name: value.shape for name, value in net.state_dict().items()} for net in posterior.networks]
+    if any(other != shapes[0] for other in shapes):
+        hint = "They are loaded by one factory: save those of each architecture in a folder of their own."
+        raise InvalidArgument("posterior", posterior, "of networks of one architecture, to be saved", hint)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidArgument("folder", str(target), "new or empty", "Nothing is written over: choose another.")
     check_writable(target.parent)
