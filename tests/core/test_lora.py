@@ -6,12 +6,13 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import mixupmp
-from mixupmp import LoRA, Method, Mixup, Predictive, Recipe, fit
+from mixupmp import LoRA, Method, Mixup, Predictive, Recipe, fit, shared_mixup_mp
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.lora import LoRALinear, LoRAPosterior
+from mixupmp.core.shared import MemberLinear, SharedLinear
 from mixupmp.networks import MLP
 from mixupmp.train.plans import make_plan
 from small_data import small_table
@@ -40,6 +41,32 @@ def test_only_adapters_and_the_last_layer_are_trained() -> None:
     network = LoRA(rank=2).adapt(pretrained())
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     assert trained == ["1.down", "1.up", "3.down", "3.up", "5.weight", "5.bias"]
+
+
+class HeadFirst(nn.Module):
+    """Its layers are defined in another order than they are used in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(8, 3), nn.Linear(4, 8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.body(inputs).relu())  # type: ignore[no-any-return]
+
+
+def test_the_last_layer_is_the_one_that_is_used_last(tmp_path) -> None:
+    plan = make_plan(DATA.train, TASK, METHOD, HeadFirst(), RECIPE, fine_tune=True)
+    trained = [name for name, parameter in plan.template.named_parameters() if parameter.requires_grad]
+    assert trained == ["head.weight", "head.bias", "body.down", "body.up"]
+    posterior = fit(plan, run=tmp_path / "run")
+    loaded = mixupmp.load(tmp_path / "run", network=HeadFirst)
+    assert torch.equal(loaded.member_outputs(DATA.test.inputs), posterior.member_outputs(DATA.test.inputs))
+
+
+def test_members_that_share_weights_have_that_layer_of_their_own() -> None:
+    shared = make_plan(DATA.train, TASK, shared_mixup_mp(members=2), HeadFirst, RECIPE).template
+    assert isinstance(shared.get_submodule("network.head"), MemberLinear)
+    assert isinstance(shared.get_submodule("network.body"), SharedLinear)
 
 
 def test_members_share_the_body_differ_in_the_rest_and_learn(tmp_path) -> None:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import nn
+from torch import Tensor, nn
 
 from mixupmp import MixupMPClassifier, Recipe, deep_ensemble, fit, plan_for
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.train.forward import blocks_of
 from mixupmp.train.job import FitInterrupted
 from mixupmp.train.member import MemberFit
+from mixupmp.train.plans import make_plan
 from mixupmp.train.progress import Callback
 from small_data import small_table
 
@@ -74,6 +75,25 @@ def test_the_parts_of_a_network_are_its_children_and_the_head_is_the_last() -> N
     assert [len(block) for block in blocks_of(wrapped)] == [2, 2, 2, 2]
     wrapped[0][0].requires_grad_(False)
     assert [len(block) for block in blocks_of(wrapped)] == [2, 2, 2]
+
+
+class HeadFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(8, 3), nn.ModuleList([nn.Linear(4, 8)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.body[0](inputs).relu())  # type: ignore[no-any-return]
+
+
+def test_the_head_is_the_part_that_is_used_last() -> None:
+    torch.manual_seed(0)
+    given = HeadFirst()
+    recipe = Recipe(epochs=2, batch_size=20, learning_rate=0.01, unfreeze=2)
+    plan = make_plan(DATA.train, plan_for(DATA, deep_ensemble(1)).task, deep_ensemble(1), given, recipe, fine_tune=True)
+    fitted = fit(plan, engine="inline").networks[0]
+    assert not torch.equal(fitted.get_parameter("head.weight"), given.head.weight)
+    assert torch.equal(fitted.get_parameter("body.0.weight"), given.get_parameter("body.0.weight"))
 
 
 def test_wrong_numbers_are_named() -> None:

@@ -189,6 +189,25 @@ def in_eval_mode(network: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def calls(network: nn.Module, names: Sequence[str], rows: Tensor) -> list[str]:
+    """Which of these layers the network calls for these scaled rows, in the order of their first calls."""
+    layers = {network.get_submodule(name): name for name in names}
+    called: dict[str, None] = {}
+    with ExitStack() as stack:
+        for layer in layers:
+            handle = layer.register_forward_pre_hook(lambda layer, _: called.setdefault(layers[layer]))
+            stack.callback(handle.remove)
+        with in_eval_mode(network), torch.no_grad():
+            network(rows)
+    return list(called)
+
+
+def in_order(network: nn.Module, names: Sequence[str], rows: Tensor | None) -> Sequence[str]:
+    """These layers as the network calls them; as it has them where there are no rows, or it does not call them all."""
+    called = [] if rows is None else calls(network, names, rows)
+    return called if len(called) == len(names) else names
+
+
 def _submodule(network: nn.Module, name: str) -> nn.Module:
     known = dict(network.named_modules())
     if not name or name not in known:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixupmp.core.attention import plain_attention
+from mixupmp.core.cut import in_order
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import InvalidArgument, check, number, whole
 from mixupmp.core.posterior import Posterior, Task
@@ -56,15 +57,18 @@ class LoRA:
     def networks(self) -> int:
         return self.members
 
-    def adapt(self, network: nn.Module) -> nn.Module:
-        """The network, frozen, with adapters and a new last layer, drawn from torch's global generator."""
+    def adapt(self, network: nn.Module, rows: Tensor | None = None) -> nn.Module:
+        """The network, frozen, with adapters and a new last layer, drawn from torch's global generator.
+
+        The last layer is the one that it calls last for these scaled rows; without them, the last that it has.
+        """
         layers = {name: module for name, module in network.named_modules() if type(module) is nn.Linear and name}
         if len(layers) < 2:
             must = "a network with two nn.Linear layers or more, for adapters and a head"
             raise InvalidArgument("network", type(network).__name__, must)
+        last = in_order(network, list(layers), rows)[-1]
         network.requires_grad_(False)
-        *names, last = layers
-        for name in names:
+        for name in [name for name in layers if name != last]:
             parent, _, child = name.rpartition(".")
             setattr(network.get_submodule(parent), child, LoRALinear(layers[name], self.rank, self.scale))
         layers[last].reset_parameters()

@@ -198,7 +198,7 @@ class Plan:
             network = self.task.prepare(network)
             # A sampler whose members share weights puts its adapters into the network, drawn from the same generator.
             adapt = getattr(self.method.sampler, "adapt", None)
-            network = network if adapt is None else adapt(network)
+            network = network if adapt is None else adapt(network, self.task.example())
         if not any(parameter.requires_grad for parameter in network.parameters()):
             raise InvalidArgument("network", type(network).__name__, "one that has weights to train")
         if self.initial is not None:

@@ -55,7 +55,11 @@ class Task:
     def prepare(self, network: nn.Module) -> nn.Module:
         """A network that takes scaled rows of this task: with its lazy layers sized, and a hook for several inputs."""
         network = self.standardize.prepare(network)
-        return materialized(network, lambda: self.standardize(torch.zeros(2, *self.input_shape)))
+        return materialized(network, self.example)
+
+    def example(self) -> Tensor:
+        """Two scaled rows to try a network on: of ones, which are tokens of any vocabulary and leave nothing masked."""
+        return self.standardize(torch.ones(2, *self.input_shape))
 
     def require_classes(self, purpose: str, hint: str = "") -> int:
         """The number of classes; an error in regression, saying for which purpose there must be classes."""
@@ -238,8 +242,7 @@ class Posterior(ABC):
         Tensor
             (rows, classes).
         """
-        if average not in ("probabilities", "logits"):
-            raise InvalidArgument("average", average, "'probabilities' or 'logits'")
+        check(average in ("probabilities", "logits"), "average", average, "'probabilities' or 'logits'")
         self._check_classes()
         outputs = self.member_outputs(inputs, batch_size)
         return outputs.mean(0).softmax(-1) if average == "logits" else outputs.softmax(-1).mean(0)
@@ -253,8 +256,7 @@ class Posterior(ABC):
         return f"{type(self).__name__}: {self.members} members{short}, inputs {self.task.input_shape}"
 
     def _check_classes(self) -> None:
-        hint = "A regression has member_outputs: mean and log-variance."
-        self.task.require_classes("for probabilities", hint)
+        self.task.require_classes("for probabilities", "A regression has member_outputs: mean and log-variance.")
 
     def _scaled_outputs(self, scaled: Tensor) -> Tensor:
         try:
@@ -269,11 +271,9 @@ class Posterior(ABC):
         if self.task.encoder is not None and isinstance(given, list | tuple):
             given = self.task.encoder(given)
         inputs = self.task.standardize.pack(given)
-        expected = self.task.input_shape
-        if tuple(inputs.shape[1:]) != expected:
-            raise InvalidArgument("inputs", tuple(inputs.shape), f"of shape (rows, {', '.join(map(str, expected))})")
-        if len(inputs) == 0:
-            raise InvalidArgument("inputs", tuple(inputs.shape), "at least one row")
+        shape, must = tuple(inputs.shape), f"of shape (rows, {', '.join(map(str, self.task.input_shape))})"
+        check(shape[1:] == self.task.input_shape, "inputs", shape, must)
+        check(len(inputs) > 0, "inputs", shape, "at least one row")
         if inputs.is_floating_point() and (row := first_not_finite(inputs)) is not None:
             raise InvalidArgument("inputs", "NaN or infinity", "finite", f"The first such row is {row}.")
         return inputs

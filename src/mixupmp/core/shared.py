@@ -23,6 +23,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mixupmp.core.attention import plain_attention
+from mixupmp.core.cut import in_order
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
 from mixupmp.core.joint_futures import JointFuture, ResampledJointFuture
@@ -50,9 +51,9 @@ class SharedEnsemble:
     def __post_init__(self) -> None:
         check_members(self.members)
 
-    def adapt(self, network: nn.Module) -> SharedNetwork:
-        """The network with adapters, whose signs are drawn from torch's global generator."""
-        return SharedNetwork(network, self.members)
+    def adapt(self, network: nn.Module, rows: Tensor | None = None) -> SharedNetwork:
+        """The network with adapters, whose signs are drawn from torch's global generator; see `LoRA.adapt` for rows."""
+        return SharedNetwork(network, self.members, rows)
 
     def simulate(
         self, predictive: Predictive, data: TrainingData, pseudo_rows: int | None, generator: Generator
@@ -123,15 +124,16 @@ class SharedNetwork(nn.Module):
     `member_outputs` gives those of each.
     """
 
-    def __init__(self, network: nn.Module, members: int) -> None:
+    def __init__(self, network: nn.Module, members: int, rows: Tensor | None = None) -> None:
         super().__init__()
         names = [name for name, module in network.named_modules() if type(module) is nn.Linear]
         if not names:
             must = "a network with nn.Linear layers, for members that share weights"
             raise InvalidArgument("network", type(network).__name__, must)
+        ordered = in_order(network, names, rows)
         for name in names:
             layer = cast(nn.Linear, network.get_submodule(name))
-            last, first = name == names[-1], name == names[0]
+            last, first = name == ordered[-1], name == ordered[0]
             new = MemberLinear(layer, members) if last else SharedLinear(layer, members, signs=first)
             if not name:  # the network is one linear layer
                 network = new

@@ -187,7 +187,8 @@ def read_posterior(sealed: Sealed, config: dict[str, Json], network: NetworkClas
         factory = partial(_prepared, _factory(spec["network"], network, sealed.path), task)
         if hasattr(sampler, "adapt"):
             check(members <= LAYERS_LIMIT, "members", members, f"at most {LAYERS_LIMIT}")
-            factory = partial(_adapted, factory, sampler.adapt)
+            # A network of the catalog, which is built without memory, has its layers in the order of their use.
+            factory = partial(_adapted, factory, sampler.adapt, None if network is None else task.example())
         built = _form(factory, trusted=network is not None)
         separate = isinstance(sampler, Ensemble) and isinstance(task.standardize, Standardize)
         if network is None and not separate:
@@ -253,8 +254,8 @@ def _prepared(factory: Callable[[], nn.Module], task: Task) -> nn.Module:
     return task.prepare(built)
 
 
-def _adapted(factory: Callable[[], nn.Module], adapt: Callable[[nn.Module], nn.Module]) -> nn.Module:
-    return adapt(factory())
+def _adapted(factory: Callable[[], nn.Module], adapt: Callable[..., nn.Module], rows: Tensor | None) -> nn.Module:
+    return adapt(factory(), rows)
 
 
 def _form(factory: Callable[[], nn.Module], trusted: bool) -> nn.Module:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mixupmp.core import seeds
 from mixupmp.core.base_measures import AtLayer
-from mixupmp.core.cut import Cut, check_head, features_at, head_of, in_eval_mode
+from mixupmp.core.cut import Cut, calls, check_head, features_at, head_of, in_eval_mode
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.heads import Heads, same_body
 from mixupmp.core.kernels import Kernel, identity
@@ -204,17 +204,13 @@ def _frozen_body(plan: Plan) -> Cut | str:
 
 def _first_trained(network: nn.Module, inputs: Tensor) -> Cut | None:
     """What goes into the first layer, in the order of their use, that has parameters to train."""
-    names = {module: name for name, module in network.named_modules()}
-    trained = [m for m in names if any(p.requires_grad for p in m.parameters(recurse=False)) and names[m]]
-    used: list[nn.Module] = []
-    handles = [module.register_forward_pre_hook(lambda module, _: used.append(module)) for module in trained]
-    try:
-        with in_eval_mode(network), torch.no_grad():
-            network(inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return Cut(names[used[0]], "input") if used else None
+    trained = [
+        name
+        for name, module in network.named_modules()
+        if name and any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+    ]
+    called = calls(network, trained, inputs)
+    return Cut(called[0], "input") if called else None
 
 
 def heads_plans(plans: Sequence[Plan], network: nn.Module) -> list[Plan]:

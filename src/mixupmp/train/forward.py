@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.batch import Batch
-from mixupmp.core.cut import Cut, check_beside, check_inside, hooked
+from mixupmp.core.cut import Cut, calls, check_beside, check_inside, hooked
 from mixupmp.core.fields import Fields
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import logits_of
@@ -69,30 +70,41 @@ def forward_inside(
     return outputs[-len(made[0].targets) :], made[0]
 
 
-def blocks_of(network: nn.Module) -> list[list[nn.Parameter]]:
+def trained_blocks(plan: Plan, network: nn.Module) -> list[list[nn.Parameter]]:
+    """`blocks_of` the network in the order of their use; none where its body is trained as its head is."""
+    if plan.recipe.body_rate == 1 and plan.recipe.unfreeze == 0:
+        return []
+    names = [name for name, _ in network.named_modules() if name]
+    return blocks_of(network, calls(network, names, plan.task.example().to(plan.device)))
+
+
+def blocks_of(network: nn.Module, called: Sequence[str] = ()) -> list[list[nn.Parameter]]:
     """The parameters to be trained, by the parts that a network is made of, from the first to the last, its head.
 
-    The parts are its children; where there is only one with parameters, those of that one.
+    The parts are its children; where there is only one with parameters, those of that one. They come in the order in
+    which modules are `called`, by their names; as the network has them where one of them is not called at all.
     """
-    parts = [[p for p in child.parameters() if p.requires_grad] for child in network.children()]
-    parts = [part for part in parts if part]
-    if len(parts) == 1:
-        only = next(child for child in network.children() if any(p.requires_grad for p in child.parameters()))
-        inner = blocks_of(only)
-        parts = inner or parts
-    found = {id(parameter) for part in parts for parameter in part}
+    parts = {name: [p for p in child.parameters() if p.requires_grad] for name, child in network.named_children()}
+    parts = {name: part for name, part in parts.items() if part}
+    tops = [name.partition(".")[0] for name in called]
+    names = sorted(parts, key=tops.index) if parts.keys() <= set(tops) else list(parts)
+    blocks = [parts[name] for name in names]
+    if len(names) == 1:
+        within = [name.partition(".")[2] for name in called if name.startswith(f"{names[0]}.")]
+        blocks = blocks_of(network.get_submodule(names[0]), within) or blocks
+    found = {id(parameter) for block in blocks for parameter in block}
     own = [p for p in network.parameters() if p.requires_grad and id(p) not in found]
-    return [own, *parts] if own else parts
+    return [own, *blocks] if own else blocks
 
 
-def build_optimizer(recipe: Recipe, network: nn.Module) -> Optimizer:
-    """The recipe's optimizer; in a group for each block where the body is trained differently from the head.
+def build_optimizer(recipe: Recipe, network: nn.Module, blocks: list[list[nn.Parameter]]) -> Optimizer:
+    """The recipe's optimizer; in a group for each block where there are any, the last of which is the head.
 
     A fused step takes either all buffers of a group or none, and blocks that are unfrozen later have none at first.
     """
-    if recipe.body_rate == 1 and recipe.unfreeze == 0:
+    if not blocks:
         return recipe.build_optimizer(network.parameters())
-    *body, head = blocks_of(network)
+    *body, head = blocks
     optimizer = recipe.build_optimizer(head)
     for block in body:
         optimizer.add_param_group({"params": block})

@@ -26,7 +26,7 @@ from mixupmp.core.recipe import batches_of, some_rows
 from mixupmp.core.rows import Rows
 from mixupmp.core.threads import pinned_threads
 from mixupmp.train.factory import memory_format, to_training_mode
-from mixupmp.train.forward import blocks_of, build_optimizer, forward_inside, inside_of, unfreeze
+from mixupmp.train.forward import build_optimizer, forward_inside, inside_of, trained_blocks, unfreeze
 from mixupmp.train.generators import generator_for
 from mixupmp.train.state import copied, optimizer_tensors, parse_progress, restore_optimizer, with_prefix
 from mixupmp.train.validation import outputs_constant, over_confidence, probed_inputs, take_votes, validation_record
@@ -66,8 +66,8 @@ class MemberFit:
         self.memory_format = memory_format(self.network) if images else torch.contiguous_format
         self.network = self.network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if self.recipe.compile else self.network
-        self.inside, self.blocks = inside_of(plan, self.network), blocks_of(self.network)
-        self.optimizer = build_optimizer(self.recipe, self.network)
+        self.inside, self.blocks = inside_of(plan, self.network), trained_blocks(plan, self.network)
+        self.optimizer = build_optimizer(self.recipe, self.network, self.blocks)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.recipe.precision == "float16")
         self.steps_an_epoch = len(batches_of(len(self.future), self.recipe.batch_size, torch.arange(len(self.future))))
         self.generator = generator_for(plan, member, self.network)

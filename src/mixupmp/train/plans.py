@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, log2
 
-import torch
 from torch import nn
 
 from mixupmp.core.errors import BadData, InvalidArgument
@@ -143,9 +142,7 @@ def make_plan(
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
     plan = Plan(method, factory, train, task, recipe, seed, validation, initial_weights(initial), device)
-    # A stream is not read for it; ones are tokens of every vocabulary, and a mask that leaves out nothing.
-    rows = train.inputs[:2] if isinstance(train, Rows) else torch.ones(2, *task.input_shape)
-    check_outputs(plan.template, task.standardize(rows.cpu()), task.likelihood)
+    check_outputs(plan.template, task.example(), task.likelihood)
     return plan
 
 
