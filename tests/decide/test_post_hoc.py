@@ -178,7 +178,7 @@ def test_wrong_arguments_are_named() -> None:
         posterior_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)), DATA.train)
     with pytest.raises(InvalidArgument, match=r"a trained nn\.Module"):
         posterior_of("mlp", DATA.train)
-    with pytest.raises(InvalidArgument, match="a lazy layer of this one has no weights yet"):
+    with pytest.raises(InvalidArgument, match="a lazy layer of this network has no weights yet"):
         posterior_of(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 3)), DATA.train)
 
 

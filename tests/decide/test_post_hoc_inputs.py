@@ -127,3 +127,49 @@ def test_wrong_inputs_are_named() -> None:
         posterior_of(Sentences(), SENTENCES, LABELS, validation=({"input_ids": IDS}, LABELS))
     with pytest.raises(InvalidArgument, match="a tensor or an array of numbers"):
         posterior_of(mlp(), np.array([["a"] * 4] * ROWS), LABELS)
+    with pytest.raises(InvalidArgument, match="X must be a tensor or an array of numbers"):
+        posterior_of(mlp(), [np.zeros((ROWS, 4)), np.zeros((ROWS, 2))], LABELS)
+    with pytest.raises(InvalidArgument, match=r"y must be whole numbers of classes.*from_network takes any labels"):
+        posterior_of(mlp(), np.zeros((ROWS, 4)), np.array(["a", "b"] * (ROWS // 2)))
+    with pytest.raises(InvalidArgument, match=r"validation must be rows \(X, y\), a share of X as \.2, or None"):
+        posterior_of(mlp(), np.zeros((ROWS, 4)), LABELS, validation=1)
+    # Only where a shape is wrong can another layout help.
+    with pytest.raises(InvalidArgument, match="`layout`"):
+        posterior_of(mlp(), np.zeros((ROWS, 5)), LABELS)
+    for network, X in ((mlp().double(), np.zeros((ROWS, 4))), (Sentences(), {"input_ids": IDS, "mask": MASK})):
+        with pytest.raises(InvalidArgument, match="network must be one that takes inputs") as raised:
+            posterior_of(network, X, LABELS)
+        assert "layout" not in str(raised.value)
+
+
+class Categorized(nn.Module):
+    """Numbers, and one category for each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers, self.category, self.last = nn.Linear(4, 6), nn.Embedding(3, 6), nn.Linear(6, 3)
+
+    def forward(self, numbers: Tensor, category: Tensor) -> Tensor:
+        return self.last((self.numbers(numbers) + self.category(category)).relu())  # type: ignore[no-any-return]
+
+
+def test_one_number_for_each_row_may_be_among_several_inputs() -> None:
+    X = (np.zeros((ROWS, 4), np.float32), LABELS)
+    assert posterior_of(Categorized(), X, LABELS, recipe=QUICK).probabilities(X).shape == (ROWS, 3)
+    model = MixupMPClassifier.from_network(Categorized(), members=2, recipe=QUICK, random_state=0)
+    assert model.fit(X, LABELS).predict_proba(X).shape == (ROWS, 3)
+
+
+def test_pixels_are_uint8_or_floats() -> None:
+    network = nn.Sequential(nn.Flatten(), mlp())
+    pixels = random.integers(0, 256, (ROWS, 1, 2, 2))
+    posterior = posterior_of(network, pixels.astype(np.uint8), LABELS, recipe=QUICK)
+    assert posterior.probabilities(pixels.astype(np.uint8)).shape == (ROWS, 3)  # an array, as posterior_of takes it
+    for wide in (pixels, pixels.astype(np.uint16), pixels.astype(np.int32)):
+        for given in (wide, torch.as_tensor(wide)):
+            with pytest.raises(InvalidArgument, match=r"uint8 pixels or floats.*divided by 65535"):
+                posterior_of(network, given, LABELS)
+            with pytest.raises(InvalidArgument, match="uint8 pixels or floats"):
+                ensemble_of([network], given[:2])
+            with pytest.raises(InvalidArgument, match="uint8 pixels or floats"):
+                posterior.probabilities(given)

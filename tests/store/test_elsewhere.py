@@ -100,6 +100,12 @@ def test_wrong_arguments_are_named() -> None:
         ensemble_of(weights, DATA.test.inputs[:2], network=lambda: nn.Linear(4, 3))
     with pytest.raises(InvalidArgument, match="logits"):
         ensemble_of(NETWORKS, DATA.test.inputs[:2], classes=("a", "b"))
+    with pytest.raises(InvalidArgument, match="a list of networks or state dicts, also of one"):
+        ensemble_of(NETWORKS[0], DATA.test.inputs[:2])
+    with pytest.raises(InvalidArgument, match=r"one that takes inputs \(2, 5\)"):
+        ensemble_of(NETWORKS, torch.zeros(2, 5))
+    with pytest.raises(InvalidArgument, match="a lazy layer of this network has no weights yet"):
+        ensemble_of([nn.Sequential(nn.LazyLinear(3))], DATA.test.inputs[:2])
     with pytest.raises(InvalidArgument, match=r"networks that return logits \(rows, 3\).*\(2, 4\)"):
         ensemble_of([nn.Linear(4, 3), nn.Linear(4, 4)], DATA.test.inputs[:2])
     with pytest.raises(InvalidArgument, match=r"must be without a softmax at the end.*got 'probabilities'"):

@@ -8,6 +8,7 @@ pass that takes it apart again. Whole numbers stay whole numbers: they are neith
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -211,11 +212,25 @@ def parted(batch: object) -> tuple[Any, Any]:
 
 
 def as_tensor(values: object, name: str = "inputs") -> Tensor:
-    """An array or tensor as a tensor."""
+    """An array, tensor or nested lists as a tensor."""
     try:
-        return torch.as_tensor(values)
+        return torch.as_tensor(values if isinstance(values, Tensor) else np.ascontiguousarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgument(name, type(values).__name__, "a tensor or an array of numbers", f"{error}.") from error
+
+
+def is_several(inputs: object) -> bool:
+    """Whether these are several inputs of a network: a dict, or a tuple of arrays of rows, not all of them flat."""
+    if isinstance(inputs, Mapping):
+        return not hasattr(inputs, "shape")  # scipy has a sparse matrix that is a dict
+    axes = [getattr(part, "ndim", 0) for part in inputs] if isinstance(inputs, tuple) else []
+    return min(axes, default=0) > 0 and max(axes) > 1
+
+
+def check_sized(network: nn.Module, name: str) -> None:
+    """Raise unless a network that is said to be trained has all its weights."""
+    lazy = any(is_lazy(parameter) for parameter in network.parameters())
+    check(not lazy, name, type(network).__name__, "trained: a lazy layer of this network has no weights yet")
 
 
 def as_taken(network: nn.Module, inputs: object) -> Standardize | Fields:
@@ -246,7 +261,11 @@ def tried(network: nn.Module, scaled: Tensor) -> Any:
             return network.eval()(scaled)
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         must = f"one that takes inputs {tuple(scaled.shape)} of {scaled.dtype}"
-        hint = f"{str(error).partition(chr(10))[0]} Is `layout` of the inputs another, as 'NHWC', 'NCT' or 'tokens'?"
+        hint = str(error).partition("\n")[0]
+        if re.search("shape|size|dimension|channel|indices", hint) and "dtype" not in hint:
+            hint += (
+                " Axes in another order, or tokens? `layout` of the estimators' fit says so: 'NHWC', 'NCT', 'tokens'."
+            )
         raise InvalidArgument("network", type(network).__name__, must, hint) from error
     finally:
         network.train(training)

@@ -8,7 +8,6 @@ network's own, and the weight decay is what makes them forget how sure it was of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -17,13 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.cut import Cut, check_head, find_cuts
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fields import Fields, RawInputs, as_taken, as_tensor
+from mixupmp.core.fields import Fields, RawInputs, as_taken, as_tensor, check_sized, is_several
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.likelihoods import Categorical
@@ -111,13 +109,14 @@ def posterior_of(
     >>> posterior.probabilities(X_test)  # doctest: +SKIP
     """
     check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
-    sized = not any(is_lazy(parameter) for parameter in network.parameters())
-    check(sized, "network", type(network).__name__, "a trained network: a lazy layer of this one has no weights yet")
+    check_sized(network, "network")
     scaling = standardize or as_taken(network, X.inputs if isinstance(X, Rows) else _plain(X, "X"))
     train, held = _rows(X, y, scaling, "X"), None
     if isinstance(validation, float):
         train, held = split(train, validation, seed)
     elif validation is not None:
+        known = isinstance(validation, Rows) or (isinstance(validation, tuple) and len(validation) == 2)
+        check(known, "validation", validation, "rows (X, y), a share of X as .2, or None")
         rows = validation if isinstance(validation, Rows) else validation[0]
         held = _rows(rows, None if isinstance(validation, Rows) else validation[1], scaling, "validation")
     count = len(classes) or int(train.labels.max()) + 1
@@ -137,20 +136,21 @@ def _plain(X: Any, name: str) -> RawInputs:
     if isinstance(X, TorchDataset | DataLoader):
         hint = "MixupMPClassifier.from_network(network).fit(dataset, None) reads it."
         raise InvalidArgument(name, type(X).__name__, "arrays or tensors in memory", hint)
-    several = isinstance(X, tuple) and all(getattr(part, "ndim", 0) > 1 for part in X)
-    return X if several or isinstance(X, Tensor | Mapping) else as_tensor(np.ascontiguousarray(X), name)
+    return X if is_several(X) or isinstance(X, Tensor) else as_tensor(X, name)
 
 
 def _rows(
     X: RawInputs | ArrayLike | Rows, y: ArrayLike | Tensor | None, scaling: Standardize | Fields, name: str
 ) -> Rows:
     if isinstance(X, Rows):
+        scaling.pack(X.inputs)
         return X
     check(y is not None, "y", None, f"the label of every row of {name}")
     inputs = scaling.pack(_plain(X, name))
-    labels = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
-    whole = not labels.is_floating_point() and not labels.is_complex()
-    check(whole, "y", labels.dtype, "whole numbers of classes", "MixupMPClassifier.from_network takes any labels.")
+    given = y.cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    hint = "MixupMPClassifier.from_network takes any labels."
+    check(given.dtype.kind in "biu", "y", str(given.dtype), "whole numbers of classes", hint)
+    labels = torch.as_tensor(given)
     check(len(inputs) == len(labels), "y", len(labels), f"{len(inputs)} labels, one for each row of {name}")
     return Rows(inputs.float() if inputs.dtype == torch.float64 else inputs, labels.long())
 

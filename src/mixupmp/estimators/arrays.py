@@ -49,16 +49,17 @@ class Layout:
         return _as_numbers(found, self.pixels, self.deep)
 
 
-def is_several(X: object) -> bool:
-    """Whether X is several inputs of a network: a dict, or a tuple of arrays of rows."""
-    if isinstance(X, Mapping):
-        return not hasattr(X, "shape")  # scipy has a sparse matrix that is a dict
-    return isinstance(X, tuple) and len(X) > 0 and all(getattr(part, "ndim", 0) > 1 for part in X)
-
-
 def is_images(X: object) -> bool:
     """Whether X is a list of PIL images."""
     return isinstance(X, list | tuple) and len(X) > 0 and all(hasattr(image, "getbands") for image in X)
+
+
+def check_rectangular(X: object) -> None:
+    """Raise if X is a list of rows of different lengths."""
+    lengths = {len(row) for row in X if hasattr(row, "__len__")} if isinstance(X, list | tuple) else set()
+    if len(lengths) > 1:
+        must = "rows of one length"
+        raise InvalidArgument("X", f"rows of lengths {sorted(lengths)[:3]}", must, "Pad or cut them.")
 
 
 def as_array(X: Any) -> Tensor:
@@ -71,6 +72,7 @@ def as_array(X: Any) -> Tensor:
             raise BadData(f"images differ: {sizes[0]} and {sizes[1]} (height, width, mode). Resize or convert them.")
         palette = X[0].mode in ("P", "1", "PA")
         X = np.stack([np.asarray(image.convert("RGB") if palette else image) for image in X])
+    check_rectangular(X)
     array = np.asarray(X)
     check(array.dtype.kind in "biuf", "X", array.dtype, "an array of numbers")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

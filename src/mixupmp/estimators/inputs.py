@@ -19,12 +19,13 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from mixupmp.core.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
 from mixupmp.core.errors import BadData, InvalidArgument, check
+from mixupmp.core.fields import is_several
 from mixupmp.core.foreign import Json
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import encode
 from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.data.layouts import check_layout
-from mixupmp.estimators.arrays import Layout, is_images, is_several, read_array, read_several, takes_tokens
+from mixupmp.estimators.arrays import Layout, check_rectangular, is_images, read_array, read_several, takes_tokens
 from mixupmp.estimators.datasets import is_in_memory, labels_of, probe, read_all, stream_for, stream_inputs
 from mixupmp.networks.factories import NetworkChoice
 
@@ -132,6 +133,7 @@ def read_table(
         if columns is None:
             columns = describe_frame(frame, centered)
         X = frame.notna().astype(np.float32)  # scikit-learn checks names, their order and shape; values come below
+    check_rectangular(X)
     more = {"y_numeric": True} if numeric_y else {}
     try:
         checked = validate_data(

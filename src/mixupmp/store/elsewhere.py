@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
-from mixupmp.core.fields import Fields, as_taken, as_tensor
+from mixupmp.core.fields import Fields, as_taken, as_tensor, check_sized, tried
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.posterior import Posterior, Task, logits_of
 from mixupmp.core.rows import Standardize
@@ -75,10 +75,14 @@ def ensemble_of(
     if isinstance(members, str | os.PathLike):
         given = _read_folder(Path(members))
     else:
+        must = "a list of networks or state dicts, also of one"
+        check(isinstance(members, Sequence), "members", type(members).__name__, must)
         given = dict(zip(map(str, range(len(members))), members, strict=True))
     check(len(given) > 0, "members", members, "at least one network")
     factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
+    for network in networks:
+        check_sized(network, "members")
     scaling = as_taken(networks[0], example) if standardize is None else standardize
     rows = scaling(scaling.pack(example))
     outputs = _outputs([scaling.prepare(network) for network in networks], rows, len(classes))
@@ -149,7 +153,7 @@ def _renamed(weights: Weights, wanted: set[str]) -> dict[str, Tensor]:
 @torch.no_grad()
 def _outputs(networks: Sequence[nn.Module], rows: Tensor, classes: int) -> int:
     """How many classes the networks have; an error unless all have as many, and as many as there are names."""
-    outputs = [logits_of(network.eval()(rows)) for network in networks]
+    outputs = [logits_of(tried(network, rows)) for network in networks]
     found = [tuple(each.shape) for each in outputs]
     wanted = (len(rows), classes or found[0][-1])
     must = f"networks that return logits (rows, {wanted[1]})" + (", one for each of `classes`" if classes else "")

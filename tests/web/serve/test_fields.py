@@ -57,6 +57,10 @@ def test_requests_by_name_agree_with_the_posterior(named: bool, runtime: str) ->
         torch.testing.assert_close(found, posterior.probabilities(given), atol=1e-5, rtol=0)
         fields = client.get("/metadata").json()["input_fields"]
         assert [field["dtype"] for field in fields] == ["int64"] * (2 if named else 1)
+        if named:  # a mask may be of booleans
+            mask = tokens()["attention_mask"].bool().tolist()
+            booleans = client.post("/predict", json={"inputs": {**as_json, "attention_mask": mask}})  # type: ignore[dict-item]
+            assert booleans.json() == answer.json()
         for wrong, message in wrong_requests(as_json, named):
             refused = client.post("/predict", json={"inputs": wrong})
             assert (refused.status_code, message in refused.text) == (422, True), refused.text

@@ -197,7 +197,8 @@ def to_packed_rows(given: list[Any] | dict[str, Any] | NDArray[Any], fields: Fie
         listed = ", ".join(f'"{name}": [...]' for name in names)
         several = f"{{{listed}}}" if names[0] else f"a list of {len(names)} arrays"
         raise unusable(f"inputs must be {'rows of tokens' if fields.single else several}, as the model was fitted to.")
-    arrays = [part if isinstance(part, np.ndarray) else _array(part) for part in parts]
+    typed = zip(parts, fields.fields, strict=True)
+    arrays = [part if isinstance(part, np.ndarray) else _array(part, field.whole) for part, field in typed]
     arrays = [a[None] if a.shape == f.shape else a for a, f in zip(arrays, fields.fields, strict=True)]
     if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays):
         raise unusable("The inputs have NaN or infinity: only finite numbers are accepted.")
@@ -247,8 +248,8 @@ def _too_large(name: str, found: object, most: object) -> HTTPException:
     return HTTPException(413, f"{name} is {found}; at most {most} is accepted.")
 
 
-def _array(nested: list[Any]) -> NDArray[Any]:
-    """Nested lists as an array of integers or floats."""
+def _array(nested: list[Any], booleans: bool = False) -> NDArray[Any]:
+    """Nested lists as an array of integers or floats; of booleans too, where they may be a mask."""
     depth = 0
     part: Any = nested
     while isinstance(part, list):
@@ -259,7 +260,7 @@ def _array(nested: list[Any]) -> NDArray[Any]:
         array = np.array(nested)
     except (ValueError, OverflowError, TypeError, RecursionError):
         raise unusable("inputs must be an array of numbers whose rows are all of one length.") from None
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind not in ("biuf" if booleans else "iuf"):
         raise unusable("inputs must be an array of numbers: no text, no nulls, no booleans.")
     return array
 
