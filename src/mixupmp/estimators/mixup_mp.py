@@ -175,7 +175,7 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
         `fit` takes the rows the network was trained on, as the network takes them: they are not standardized, uint8
         pixels are divided by 255. With rows it was not trained on, `fit(X, y, validation=(X_val, y_val))`, the depth of
         the cut, the weight decay, r, alpha and the temperature are chosen; a network that was trained on other data may
-        hold out a share of X, `validation=0.2`. Without, r is infinity, alpha .2 and there is no temperature
+        hold out a share of X, `validation=0.2`. Without, r is infinity, alpha .1 and there is no temperature
         (`calibrate_on` fits one).
 
         Parameters
