@@ -156,7 +156,7 @@ class Categorized(nn.Module):
 def test_one_number_for_each_row_may_be_among_several_inputs() -> None:
     X = (np.zeros((ROWS, 4), np.float32), LABELS)
     assert posterior_of(Categorized(), X, LABELS, recipe=QUICK).probabilities(X).shape == (ROWS, 3)
-    model = MixupMPClassifier.from_network(Categorized(), members=2, recipe=QUICK, random_state=0)
+    model = MixupMPClassifier.from_network(Categorized(), members=2, random_state=0).set_params(recipe=QUICK)
     assert model.fit(X, LABELS).predict_proba(X).shape == (ROWS, 3)
 
 

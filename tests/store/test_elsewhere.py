@@ -65,6 +65,43 @@ def test_a_folder_of_checkpoints(tmp_path) -> None:
     check(ensemble_of(tmp_path, DATA.test.inputs[:2], network=lambda: MLP(4, 3, hidden=(8,))))
 
 
+def build() -> nn.Module:
+    return MLP(4, 3, hidden=(8,))
+
+
+def renamed(prefix: str, network: nn.Module) -> dict[str, torch.Tensor]:
+    return {f"{prefix}{name}": value for name, value in network.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "model.module.", "model._orig_mod.", "net."],
+)
+def test_prefixes_of_wrappers_within_wrappers(prefix: str) -> None:
+    check(ensemble_of([renamed(prefix, network) for network in NETWORKS], DATA.test.inputs[:2], network=build))
+
+
+def test_checkpoints_of_training_loops(tmp_path) -> None:
+    """Lightning's, with the weights of its loss; a loop's own; and a list of files of several kinds."""
+    first, second, third = NETWORKS
+    lightning = {**renamed("model.", first), "criterion.weight": torch.ones(3)}
+    torch.save({"state_dict": lightning, "epoch": 3}, tmp_path / "a.ckpt")
+    torch.save({"net": second.state_dict(), "epoch": 3}, tmp_path / "b.bin")
+    torch.save(third.state_dict(), tmp_path / "c.pt")
+    torch.save({"state": {}, "param_groups": []}, tmp_path / "optimizer.pt")
+    check(ensemble_of(tmp_path, DATA.test.inputs[:2], network=build))
+    files = [tmp_path / "a.ckpt", str(tmp_path / "b.bin"), third]
+    check(ensemble_of(files, DATA.test.inputs[:2], network=build))
+
+
+def test_a_folder_for_each_network(tmp_path) -> None:
+    for number, network in enumerate(NETWORKS):
+        (tmp_path / f"member-{number}").mkdir()
+        safetensors.torch.save_file(network.state_dict(), tmp_path / f"member-{number}" / "model.safetensors")
+        torch.save({"state": {}}, tmp_path / f"member-{number}" / "optimizer.bin")
+    check(ensemble_of(tmp_path, DATA.test.inputs[:2], network=build))
+
+
 def test_it_is_calibrated_saved_and_loaded(tmp_path) -> None:
     weights = [network.state_dict() for network in NETWORKS]
     settings = {"name": "mlp", "hidden": [8]}

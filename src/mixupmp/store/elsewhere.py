@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from mixupmp.networks.catalog import Network
 from mixupmp.networks.factories import NetworkChoice, check_logits, factory_for
 
 Weights = Mapping[str, Tensor]
-SUFFIXES = (".pt", ".pth", ".safetensors")
-NESTED = ("state_dict", "model_state_dict", "model")  # where a training loop's checkpoint has its weights
-PREFIXES = ("module.", "model.", "_orig_mod.", "network.")  # of DataParallel, Lightning and torch.compile
+SUFFIXES = (".pt", ".pth", ".safetensors", ".ckpt", ".bin")
+BESIDE = ("optimizer", "scheduler", "scaler", "training_args", "rng_state")  # begin names of files that hold no weights
+NESTED = ("state_dict", "model_state_dict", "model", "net", "network")  # where a training loop's checkpoint has them
+PREFIXES = ("module.", "model.", "_orig_mod.", "network.", "net.")  # of DataParallel, Lightning and torch.compile
 
 
 def ensemble_of(
-    members: Sequence[nn.Module] | Sequence[Weights] | str | os.PathLike[str],
+    members: Sequence[nn.Module | Weights | str | os.PathLike[str]] | str | os.PathLike[str],
     example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | tuple[Tensor | NDArray[Any], ...],
     *,
     network: NetworkChoice = None,
@@ -44,9 +45,10 @@ def ensemble_of(
     Parameters
     ----------
     members
-        Trained modules, which are copied; state dicts; or a folder of them, .safetensors or .pt files in the order of
-        their names. A .pt file is read with `weights_only=True`; a training loop's checkpoint may hold the weights as
-        "state_dict".
+        Trained modules, which are copied; state dicts, or files of them; or a folder of such files, or of folders with
+        one each, in the order of their names. All but .safetensors are read with `weights_only=True`. A training loop's
+        checkpoint may hold the weights as "state_dict", "model" or "net", and their names may have the prefixes of
+        DataParallel, Lightning or torch.compile. Files named for an optimizer, scheduler or scaler are left out.
     example
         A few rows as the posterior is to take them: floats as the networks take them, uint8 pixels, which are divided
         by 255, tokens, or a dict or tuple of them for networks that take several; tensors or arrays.
@@ -77,7 +79,7 @@ def ensemble_of(
     else:
         must = "a list of networks or state dicts, also of one"
         check(isinstance(members, Sequence), "members", type(members).__name__, must)
-        given = dict(zip(map(str, range(len(members))), members, strict=True))
+        given = {str(number): _read(member) for number, member in enumerate(members)}
     check(len(given) > 0, "members", members, "at least one network")
     factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
@@ -98,10 +100,20 @@ def _is_module(network: NetworkChoice) -> bool:
     return isinstance(network, nn.Module)
 
 
+def _read(member: nn.Module | Weights | str | os.PathLike[str]) -> nn.Module | Weights:
+    return read_weights(Path(member)) if isinstance(member, str | os.PathLike) else member
+
+
 def _read_folder(folder: Path) -> dict[str, Weights]:
-    paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES) if folder.is_dir() else []
-    check(len(paths) > 0, "members", str(folder), f"a folder with files of weights ({', '.join(SUFFIXES)})")
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    paths = _weight_files(inside) or [path for one in inside if one.is_dir() for path in _weight_files(one.iterdir())]
+    must = f"a folder with files of weights ({', '.join(SUFFIXES)}), or a list of them"
+    check(len(paths) > 0, "members", str(folder), must)
     return {str(path): read_weights(path) for path in paths}
+
+
+def _weight_files(paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if path.suffix in SUFFIXES and not path.name.startswith(BESIDE))
 
 
 def read_weights(path: Path) -> Weights:
@@ -142,11 +154,16 @@ def _built(name: str, given: nn.Module | Weights, factory: Callable[[], nn.Modul
 
 
 def _renamed(weights: Weights, wanted: set[str]) -> dict[str, Tensor]:
-    """The weights by the names that the network has for them, without a wrapper's prefix."""
+    """The weights by the names that the network has for them, without wrappers' prefixes.
+
+    What has no prefix where others have one is the wrapper's own, as the class weights of a loss.
+    """
     names = dict(weights)
-    for prefix in PREFIXES:
-        if not names.keys() & wanted and all(name.startswith(prefix) for name in names):
-            names = {name.removeprefix(prefix): value for name, value in names.items()}
+    while not names.keys() & wanted:
+        prefix = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in names)), None)
+        if prefix is None:
+            return dict(weights)
+        names = {name.removeprefix(prefix): value for name, value in names.items() if name.startswith(prefix)}
     return names
 
 
