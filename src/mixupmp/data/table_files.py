@@ -79,7 +79,10 @@ def read_frame(path: Path) -> pandas.DataFrame:
         with reading(path, "a table"):
             if path.suffix == ".parquet":
                 _check_parquet(path)
-                return pandas.read_parquet(path)
+                frame = pandas.read_parquet(path)
+                for name in frame:
+                    frame[name].to_numpy()  # text that is no UTF-8 is found only now
+                return frame
             content = io.BytesIO(read_gzip(path)) if path.suffix == ".gz" else path
             return pandas.read_csv(content, sep="\t" if ".tsv" in path.suffixes else ",", compression=None)
     except ImportError as error:
