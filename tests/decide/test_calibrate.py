@@ -101,6 +101,24 @@ def test_temperature_without_prior_stops_at_its_bounds_and_says_so() -> None:
     assert not Temperature(1.0).at_bound
 
 
+@pytest.mark.parametrize("deviation", [math.inf, 0.5])
+def test_whole_number_weights_are_repeated_rows_and_a_weight_of_zero_is_no_row(deviation: float) -> None:
+    p, y = skewed(300, 3.0)
+    other, flipped = skewed(300, 0.3, seed=1)
+    weights = torch.arange(300) % 3
+    repeated = fit_temperature(p.repeat_interleave(weights, 0), y.repeat_interleave(weights), prior_deviation=deviation)
+    weighted = fit_temperature(p, y, prior_deviation=deviation, weights=weights)
+    assert weighted.temperature == pytest.approx(repeated.temperature, rel=1e-9)
+    both, labels = torch.cat([p, other]), torch.cat([y, flipped])
+    shares = torch.cat([torch.ones(300), torch.full((300,), 1e-12)])
+    alone = fit_temperature(p, y, prior_deviation=deviation)
+    assert fit_temperature(both, labels, prior_deviation=deviation, weights=shares).temperature == pytest.approx(
+        alone.temperature, rel=1e-6
+    )
+    with pytest.raises(InvalidArgument, match="weights"):
+        fit_temperature(p, y, weights=-shares[:300])
+
+
 def test_few_rows_leave_the_temperature_near_one() -> None:
     right = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     assert fit_temperature(right[:1], torch.tensor([0])) == Temperature(1.0), "one row has no standard error"

@@ -317,6 +317,7 @@ def test_candidates_are_compared_by_the_temperature_that_will_be_applied(plan: P
     logits = 2 * torch.randn(1, 60, 3, generator=generator)
     averaged = logits.double().softmax(-1)[0]
     evaluator.labels = averaged.multinomial(1, generator=generator).squeeze(1)  # they are calibrated
+    evaluator.weights = torch.ones(60, dtype=torch.float64)
     unguarded = fit_temperature(averaged, evaluator.labels, standard_errors=None)
     assert fit_temperature(averaged, evaluator.labels).temperature == 1 != unguarded.temperature  # the guard refuses
     losses, probabilities = evaluator.losses([logits])

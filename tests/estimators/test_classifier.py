@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch.utils.data import DataLoader, TensorDataset
 
-from mixupmp import Recipe, Rows, mc_dropout
+from mixupmp import Recipe, Rows, mc_dropout, mixup_mp
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError
 from mixupmp.decide.calibrators import MemberCalibrators, Temperature
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, PosteriorClassifier
@@ -239,6 +239,20 @@ def test_only_ratios_of_weights_count(iris: Any, quick: Recipe, weight: float) -
     model = MixupMPClassifier(ratio=1, members=1, recipe=quick, random_state=0)
     weighted = model.fit(*iris, sample_weight=np.full(150, weight)).predict_proba(iris[0])
     assert np.array_equal(model.fit(*iris).predict_proba(iris[0]), weighted)
+
+
+@pytest.mark.parametrize("kind", [MixupMPClassifier, PosteriorClassifier])
+def test_the_temperature_counts_rows_by_their_weights(kind: type, quick: Recipe) -> None:
+    """Where two fifths of the labels are wrong and count nothing, the others are all there is to calibrate to."""
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(500, 3))
+    y, wrong = (X[:, 0] > 0).astype(int), generator.random(500) < 0.4
+    given = {"ratio": 1.0, "alpha": 0.4, "members": 1} if kind is MixupMPClassifier else {"method": mixup_mp(members=1)}
+    model = kind(**given, recipe=quick, random_state=0)
+    weighted = model.fit(X, np.where(wrong, 1 - y, y), sample_weight=np.where(wrong, 1e-6, 1.0)).temperature_
+    dropped = model.fit(X[~wrong], y[~wrong]).temperature_
+    assert weighted == pytest.approx(dropped, abs=0.25)
+    assert weighted < 1
 
 
 def test_weights_are_repetitions_for_the_deep_ensemble(iris: Any, quick: Recipe) -> None:

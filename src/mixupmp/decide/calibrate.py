@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -74,12 +73,13 @@ def fit_temperature(
     prior_deviation: float = PRIOR_DEVIATION,
     standard_errors: float | None = 1.0,
     warn: bool = True,
+    weights: Tensor | None = None,
 ) -> Temperature:
     r"""The temperature of averaged probabilities (rows, classes), fitted on held-out rows so that it does no harm.
 
     With beta = 1/T, the minimum over `TEMPERATURE_BOUNDS` of the convex
 
-        sum_i -log softmax(beta log p_i)[y_i]  +  (beta - 1 - log beta) / s^2,
+        sum_i -w_i log softmax(beta log p_i)[y_i]  +  (beta - 1 - log beta) / s^2,
 
     whose second term is the Gamma(1 + 1/s^2, 1/s^2) prior of beta with its mode at one: with few rows T stays near one,
     with many the prior is negligible. T = 1 is returned unless the gain in NLL, cross-validated and compared row by
@@ -94,6 +94,8 @@ def fit_temperature(
         None: no comparison with T = 1.
     warn : bool
         Whether to issue `CalibrationWarning` at a bound; `Temperature.at_bound` says so in any case.
+    weights : Tensor of shape (rows,) or None
+        How much each row counts, w_i, zero or more: a weight of 2 is a row that is there twice. None: 1.
 
     References
     ----------
@@ -103,12 +105,16 @@ def fit_temperature(
     check(prior_deviation > 0, "prior_deviation", prior_deviation, "positive, or infinity for no prior")
     values = pooled(checked_probabilities(probabilities, members=None).cpu().double())
     true = checked_labels(labels, *values.shape).cpu()
-    estimate = partial(_estimate_temperature, prior_deviation=prior_deviation)
-    fitted = estimate(values, true)
+    counts = checked_weights(weights, len(true))
+
+    def estimate(kept: Tensor) -> Temperature:
+        return _estimate_temperature(values[kept], true[kept], counts[kept], prior_deviation)
+
+    fitted = estimate(torch.ones_like(true, dtype=torch.bool))
     if standard_errors is not None:
         gains = _gains(estimate, values, true)
-        clear = _beyond(gains, standard_errors) or _beyond(_scores(values, true), 2 * standard_errors)
-        if not (clear and gains.mean() > 0):
+        clear = _beyond(gains, counts, standard_errors) or _beyond(_scores(values, true), counts, 2 * standard_errors)
+        if not (clear and float(gains @ counts) > 0):
             return Temperature(1.0)
     if warn and fitted.at_bound and standard_errors is not None:
         warnings.warn(
@@ -120,11 +126,22 @@ def fit_temperature(
     return fitted
 
 
-def _estimate_temperature(probabilities: Tensor, labels: Tensor, prior_deviation: float) -> Temperature:
+def checked_weights(weights: Tensor | None, rows: int) -> Tensor:
+    """Weights in double precision, ones for None; refused where they are not one for each row, zero or more."""
+    if weights is None:
+        return torch.ones(rows, dtype=torch.float64)
+    found = weights.detach().cpu().double()
+    check(tuple(found.shape) == (rows,), "weights", tuple(found.shape), f"one number for each of the {rows} rows")
+    counted = bool(((found >= 0) & found.isfinite()).all()) and float(found.sum()) > 0
+    check(counted, "weights", found.tolist()[:5], "finite numbers, zero or more, and not all zero")
+    return found
+
+
+def _estimate_temperature(probabilities: Tensor, labels: Tensor, counts: Tensor, prior_deviation: float) -> Temperature:
     """Root of the derivative of the penalized NLL in beta, which increases, between the bounds of the temperature."""
     logs = probabilities.clamp_min(TINY).log()
     logs = logs - logs.amax(1, keepdim=True)  # leaves the derivative alone, and keeps the exponentials from overflowing
-    true = logs.gather(1, labels[:, None]).sum()
+    true = logs.gather(1, labels[:, None]).squeeze(1)
     precision = prior_deviation**-2
 
     def derivatives(beta: float) -> tuple[float, float]:
@@ -132,8 +149,8 @@ def _estimate_temperature(probabilities: Tensor, labels: Tensor, prior_deviation
         weights = torch.softmax(logs * beta, 1)
         means = (weights * logs).sum(1)
         variances = (weights * logs.square()).sum(1) - means.square()
-        first = float(means.sum() - true) + precision * (1 - 1 / beta)
-        return first, float(variances.sum()) + precision / beta**2
+        first = float(counts @ (means - true)) + precision * (1 - 1 / beta)
+        return first, float(counts @ variances) + precision / beta**2
 
     low, high = (1 / bound for bound in reversed(TEMPERATURE_BOUNDS))
     if derivatives(1.0)[0] == 0:  # flat: every row is certain and correct
@@ -145,8 +162,8 @@ def _estimate_temperature(probabilities: Tensor, labels: Tensor, prior_deviation
     else:
         beta = _root(derivatives, low, high)
     fitted = Temperature(1 / beta)
-    unchanged = _nlls(fitted, probabilities, labels).mean() >= _nlls(Temperature(1.0), probabilities, labels).mean()
-    return Temperature(1.0) if unchanged else fitted
+    gains = _nlls(Temperature(1.0), probabilities, labels) - _nlls(fitted, probabilities, labels)
+    return fitted if float(counts @ gains) > 0 else Temperature(1.0)
 
 
 def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
@@ -163,8 +180,8 @@ def _root(derivatives: Callable[[float], tuple[float, float]], low: float, high:
     return place
 
 
-def _gains(estimate: Callable[[Tensor, Tensor], Calibrator], probabilities: Tensor, labels: Tensor) -> Tensor:
-    """How much less the NLL of each row is by a calibrator that was fitted without it."""
+def _gains(estimate: Callable[[Tensor], Calibrator], probabilities: Tensor, labels: Tensor) -> Tensor:
+    """How much less the NLL of each row is by a calibrator that was fitted without it, to the rows of a mask."""
     rows = len(labels)
     gains = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(TINY).log()
     if rows < 2:
@@ -174,7 +191,7 @@ def _gains(estimate: Callable[[Tensor, Tensor], Calibrator], probabilities: Tens
     fold[torch.randperm(rows, generator=torch.Generator().manual_seed(0))] = torch.arange(rows) % folds
     for number in range(folds):
         left_out = fold == number
-        calibrator = estimate(probabilities[~left_out], labels[~left_out])
+        calibrator = estimate(~left_out)
         gains[left_out] -= _nlls(calibrator, probabilities[left_out], labels[left_out])
     return gains
 
@@ -185,11 +202,15 @@ def _scores(probabilities: Tensor, labels: Tensor) -> Tensor:
     return (probabilities * logs).sum(1) - logs.gather(1, labels[:, None]).squeeze(1)
 
 
-def _beyond(values: Tensor, standard_errors: float) -> bool:
-    """Whether a mean differs from zero by so many of its standard errors."""
-    return len(values) > 1 and abs(float(values.mean())) > standard_errors * float(values.std()) / math.sqrt(
-        len(values)
-    )
+def _beyond(values: Tensor, counts: Tensor, standard_errors: float) -> bool:
+    """Whether a weighted mean differs from zero by so many of its standard errors."""
+    share = counts / counts.sum()
+    spread = float(share.square().sum())  # one over the effective number of rows (Kish 1965)
+    if spread >= 1:
+        return False
+    mean = share @ values
+    error = math.sqrt(float((share * (values - mean)).square().sum()) / (1 - spread))
+    return abs(float(mean)) > standard_errors * error
 
 
 def _nlls(calibrator: Calibrator, probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -199,8 +220,9 @@ def _nlls(calibrator: Calibrator, probabilities: Tensor, labels: Tensor) -> Tens
 def _fit_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
     classes = probabilities.shape[1]
     identity = VectorScaling((1.0,) * classes, (0.0,) * classes)
-    gains = _gains(_estimate_vector, probabilities, labels)
-    return _estimate_vector(probabilities, labels) if gains.mean() > 0 and _beyond(gains, 1.0) else identity
+    gains = _gains(lambda kept: _estimate_vector(probabilities[kept], labels[kept]), probabilities, labels)
+    helps = gains.mean() > 0 and _beyond(gains, torch.ones_like(gains), 1.0)
+    return _estimate_vector(probabilities, labels) if helps else identity
 
 
 def _estimate_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:

@@ -3,7 +3,8 @@
 A nonconformity score s(x, k) is computed for the true classes of n held-out rows; the prediction set of a new row is
 every class with a score of at most the ceil((n+1) coverage)-th smallest of them. If the held-out and new rows are
 exchangeable, it contains the true class with probability at least `coverage`, and at most coverage + 1/(n+1) without
-ties. Coverage is marginal: over all rows, not for every subgroup (for that, see `mixupmp.decide.mondrian`).
+ties. Coverage is marginal: over all rows, not for every subgroup (for that, see `mixupmp.decide.mondrian`). Rows count
+alike: sample weights are not used.
 
     LAC   s = 1 - p_k                                              smallest sets on average; may be empty
     APS   s = sum of p over the classes ranked before k + u p_k    adaptive sets; u uniform, or 1

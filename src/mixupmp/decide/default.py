@@ -17,7 +17,7 @@ from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature
 from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.held_out import disjoint_parts
+from mixupmp.decide.held_out import disjoint_parts, effective_weights
 from mixupmp.decide.search import Candidate, Search, epoch_grid
 from mixupmp.decide.select import Selection, select
 from mixupmp.train.plans import MANY_ROWS
@@ -96,13 +96,14 @@ def _parts(plan: Plan) -> int:
 def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Detector]:
     """Temperature and detector of fits to all rows but a part, on that part's rows, for disjoint parts together."""
     assert has_labels(plan.train)
-    outputs, labels = [], []
+    outputs, parts_held = [], []
     for train, held in disjoint_parts(plan.train, _share(len(plan.train)), parts, plan.seed):
         rows = held.read()
         outputs.append(fit(replace(plan, train=train), engine=engine).member_outputs(rows.inputs).cpu())
-        labels.append(rows.labels)
+        parts_held.append(rows)
     probabilities = torch.cat([part.softmax(-1).mean(0) for part in outputs])
-    return fit_temperature(probabilities, torch.cat(labels), warn=False), refitted_detector(outputs)
+    labels, weights = torch.cat([rows.labels for rows in parts_held]), effective_weights(parts_held)
+    return fit_temperature(probabilities, labels, warn=False, weights=weights), refitted_detector(outputs)
 
 
 def can_hold_out(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ no member was trained on,
 and the row is flagged where p(x) <= false_alarm: where its score exceeds the ceil((n+1)(1 - false_alarm))-th smallest
 of theirs. If the row is exchangeable with the held-out ones, that happens with probability at most `false_alarm`,
 whatever the network and the score are worth (Bates et al. 2023, Testing for outliers with conformal p-values). How many
-strange rows are found has no such bound: it depends on the score.
+strange rows are found has no such bound: it depends on the score. Rows count alike: sample weights are not used.
 
     entropy             of the averaged probabilities: all uncertainty there is
     mutual_information  H(mean_b p_b) - mean_b H(p_b): what members disagree about

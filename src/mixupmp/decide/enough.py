@@ -16,7 +16,7 @@ from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.decide.default import Choice
-from mixupmp.decide.held_out import folds
+from mixupmp.decide.held_out import effective_weights, folds
 from mixupmp.train.run import Engine, fit
 
 FLOOR = 1e-3  # of the probabilities whose logs are compared: it bounds the gain of a row
@@ -101,7 +101,8 @@ def enough_members(
     train, held = next(folds(plan.train, share, True, plan.seed))
     rows = held.read()
     order = torch.randperm(len(rows), generator=generator(plan.seed, "rows"))
-    labels, inputs = rows.labels[order], rows.inputs[order]
+    rows = rows.take(order)
+    labels, inputs = rows.labels, rows.inputs
     trial = replace(plan, train=train, validation=None, method=replace(plan.method, sampler=Ensemble(most)))
     found = torch.empty(0)
     gains: dict[int, float] = {}
@@ -113,7 +114,8 @@ def enough_members(
         decided = bool(e_process(gained, tolerance).max() >= look * (look + 1) / level)
         if decided:
             break
-    return Enough(members, decided, gains, fit_temperature(found.double().mean(0), labels))
+    temperature = fit_temperature(found.double().mean(0), labels, warn=False, weights=effective_weights([rows]))
+    return Enough(members, decided, gains, temperature)
 
 
 def _doubled(most: int) -> list[int]:

@@ -17,7 +17,7 @@ from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.streams import DatasetRows, has_labels
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
-from mixupmp.decide.held_out import class_losses, folds, regression_losses
+from mixupmp.decide.held_out import class_losses, effective_weights, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
 from mixupmp.train.pool import NotPicklable
@@ -59,8 +59,7 @@ class HeldOutEvaluator:
         self.held = [held.read() for _, held in pairs]
         self.rows = sum(map(len, self.held))
         self.labels = torch.cat([rows.labels for rows in self.held])
-        weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in self.held]
-        self.weights = torch.cat(weights).double()
+        self.weights = effective_weights(self.held)
         self._try_bases()
 
     def _try_bases(self) -> None:
@@ -149,7 +148,7 @@ class HeldOutEvaluator:
     def temperature(self, probabilities: Tensor | None) -> Temperature:
         """What candidates are compared with, and the chosen one is given: one where it does not help beyond noise."""
         assert probabilities is not None
-        return fit_temperature(probabilities, self.labels, warn=False)
+        return fit_temperature(probabilities, self.labels, warn=False, weights=self.weights)
 
 
 def with_members(plan: Plan, members: int | None) -> Plan:

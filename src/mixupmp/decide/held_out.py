@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -62,6 +62,15 @@ def disjoint_parts(rows: LabeledRows, share: float, parts: int, seed: int) -> It
         others = torch.ones(len(rows), dtype=torch.bool)
         others[part.inputs] = False
         yield rows.take(others.nonzero().squeeze(1)), rows.take(part.inputs)
+
+
+def effective_weights(parts: Sequence[Rows]) -> Tensor:
+    """The weights of these rows, which have no scale of their own, such that they sum to the effective number of rows,
+    (sum w)^2 / sum w^2 (Kish 1965): rows of weights near zero are as good as left out.
+    """
+    weights = [torch.ones(len(rows)) if rows.weights is None else rows.weights for rows in parts]
+    together = torch.cat(weights).cpu().double()
+    return together * together.sum() / together.square().sum()
 
 
 def class_losses(probabilities: Tensor, labels: Tensor, criterion: str) -> Tensor:

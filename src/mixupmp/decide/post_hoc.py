@@ -35,6 +35,7 @@ from mixupmp.core.samplers import Ensemble
 from mixupmp.core.split import split
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.default import Choice
+from mixupmp.decide.held_out import effective_weights
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.select import Selection, select
 from mixupmp.networks.factories import Given
@@ -193,7 +194,8 @@ def fit_heads(
     chosen, on_features = (candidate.applied(own) for own in plans[0])
     heads = fit(replace(on_features, validation=None), engine=engine)
     if calibrate and (held := on_features.validation) is not None:
-        calibrator = fit_temperature(heads.probabilities(held.inputs).cpu(), held.labels, warn=False)
+        probabilities, weights = heads.probabilities(held.inputs).cpu(), effective_weights([held])
+        calibrator = fit_temperature(probabilities, held.labels, warn=False, weights=weights)
     return Choice(chosen, selection, calibrator, posterior=_completed(chosen, on_features, heads))
 
 

@@ -51,6 +51,8 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     ) -> Self:
         """Calibrate on rows that the fit has not seen; every prediction uses it. Calling it again replaces it.
 
+        These rows count alike: there are no sample weights here, and `class_weight` is not used.
+
         Parameters
         ----------
         X_val, y_val
@@ -98,7 +100,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     ) -> NDArray[np.bool_]:
         """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
 
-        Split conformal prediction on the rows that `calibrate_on` kept. `classes_[predict_set(X)[0]]` are the labels in
+        Split conformal prediction on the rows that `calibrate_on` kept, which count alike. `classes_[predict_set(X)[0]]` are the labels in
         the first row's set.
 
         Parameters
