@@ -139,3 +139,14 @@ def test_initial_weights_come_from_another_run(finished_run: Path, tmp_path: Pat
 @pytest.mark.parametrize("words", [("--out", "x"), ("--config", "x.toml")])
 def test_a_resume_takes_no_second_folder_or_file(run: Path, words: tuple[str, str]) -> None:
     refused(mixupmp("fit", "--resume", run, *words), "--resume")
+
+
+def test_a_temperature_at_its_bound_is_a_note(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(500, 2))
+    lines = ["a,b,kind", *(f"{a:.4f},{b:.4f},{'left' if a < 0 else 'right'}" for a, b in inputs)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    words = ("fit", "--data", tmp_path / "table.csv", "--ratio", "inf", "--alpha", "0.4", "--epochs", "1")
+    said = mixupmp(*words, "--out", tmp_path / "run")
+    assert "note: the temperature ended at its bound 0.25" in " ".join(said.out.split())
+    again = mixupmp(*words, "--out", tmp_path / "again", "--json").json
+    assert "bound 0.25" in again["calibration_note"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from mixupmp import Recipe, Rows, mc_dropout, mixup_mp
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError
+from mixupmp.decide.calibrate import CalibrationWarning
 from mixupmp.decide.calibrators import MemberCalibrators, Temperature
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, PosteriorClassifier
 from mixupmp.estimators.base import UnderTrained
@@ -239,6 +241,17 @@ def test_only_ratios_of_weights_count(iris: Any, quick: Recipe, weight: float) -
     model = MixupMPClassifier(ratio=1, members=1, recipe=quick, random_state=0)
     weighted = model.fit(*iris, sample_weight=np.full(150, weight)).predict_proba(iris[0])
     assert np.array_equal(model.fit(*iris).predict_proba(iris[0]), weighted)
+
+
+def test_a_temperature_at_its_bound_is_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    model = MixupMPClassifier(ratio=float("inf"), alpha=0.4, epochs=1, random_state=0)
+    warnings.simplefilter("always")
+    model.fit(X, (X[:, 0] > 0).astype(int))
+    found = [warning for warning in recwarn if warning.category is CalibrationWarning]
+    assert len(found) == 1
+    assert "bound 0.25" in str(found[0].message)
+    assert found[0].filename == __file__
 
 
 @pytest.mark.parametrize("kind", [MixupMPClassifier, PosteriorClassifier])

@@ -68,6 +68,7 @@ def command(
         mixupmp fit --resume runs/first
     """
     from mixupmp.cli.scoring import add_reference, evaluated
+    from mixupmp.decide.calibrators import bound_message
     from mixupmp.train.plans import under_trained
     from mixupmp.train.settings import load_data, plan_from
 
@@ -81,6 +82,7 @@ def command(
     results = evaluated(run, posterior, dataset, chosen.calibrator)
     message = under_trained(plan, posterior) if epochs is not None else None
     summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
+    summary["calibration_note"] = bound_message(chosen.calibrator)
     show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
 
 
@@ -197,6 +199,7 @@ def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results)
 def _lines(
     run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
 ) -> list[Any]:
+    from mixupmp.decide.calibrators import bound_message
     from mixupmp.metrics import MetricTable, standard_metrics
 
     lines = results.lines(chosen.plan.method.name)
@@ -206,6 +209,8 @@ def _lines(
     notes = [Text(f"note: {note}.", style="yellow") for note in posterior.notes]
     if message is not None:
         notes.append(Text(f"note: {message.replace('epochs', '--epochs')}", style="yellow"))
+    if (bound := bound_message(chosen.calibrator)) is not None:
+        notes.append(Text(f"note: {bound}", style="yellow"))
     if chosen.selection is not None:
         notes.append(Text(f"Chosen on {chosen.selection.rows} held-out rows: {chosen.selection.chosen}."))
     return [

@@ -77,6 +77,7 @@ def command(
         mixupmp select --data fashion-mnist --rows 5000 --bases warped-mixup,cutmix
         mixupmp select --data table.csv --folds 5 --alphas 1 --out runs/chosen
     """
+    from mixupmp.decide.calibrators import bound_message
     from mixupmp.decide.select import select
     from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
 
@@ -88,6 +89,8 @@ def command(
     selection = select(plan, search, engine=settings.engine, callback=remark, address=address)
     result: dict[str, Any] = {"selection": selection.to_dict()}
     lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
+    if (bound := bound_message(selection.calibrator)) is not None:
+        lines.append(Text(f"note: {bound}", style="yellow"))
     if out is not None:
         result |= {"run": str(out), **_refitted(out, settings, plan, selection, dataset, address)}
         lines.append(Text(f"Refitted on all rows and kept in {out}. Next: mixupmp evaluate {out}"))

@@ -25,6 +25,7 @@ from mixupmp.decide.calibrators import (
     MemberCalibrators,
     Temperature,
     VectorScaling,
+    bound_message,
 )
 from mixupmp.metrics.checks import TINY, checked_labels, checked_probabilities, pooled
 
@@ -117,12 +118,7 @@ def fit_temperature(
         if not (clear and float(gains @ counts) > 0):
             return Temperature(1.0)
     if warn and fitted.at_bound and standard_errors is not None:
-        warnings.warn(
-            f"the temperature of {len(true)} held-out rows ended at its bound {fitted.temperature:g}: they do not "
-            "determine it. Give more rows, or look for labels that do not belong to these inputs.",
-            CalibrationWarning,
-            stacklevel=3,
-        )
+        warnings.warn(f"{bound_message(fitted)}.", CalibrationWarning, stacklevel=3)
     return fitted
 
 

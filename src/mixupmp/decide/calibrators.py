@@ -117,6 +117,16 @@ class MemberCalibrators:
         return torch.stack([calibrate(p) for calibrate, p in zip(self.members, probabilities, strict=True)])
 
 
+def bound_message(calibrator: Calibrator | MemberCalibrators | None) -> str | None:
+    """What to say of a temperature that ended at its bound; None where there is nothing to say."""
+    if not isinstance(calibrator, Temperature) or not calibrator.at_bound:
+        return None
+    found = f"the temperature ended at its bound {calibrator.temperature:g}: predictions stay"
+    if calibrator.temperature < 1:
+        return f"{found} less confident than they are right. Train longer, lower r, or give more rows"
+    return f"{found} more confident than they are right. Look for labels that do not belong to their inputs"
+
+
 register_family(Calibrator, Temperature, VectorScaling, Isotonic, MemberCalibrators)
 
 

@@ -29,6 +29,8 @@ from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.streams import DatasetRows, IterableRows
+from mixupmp.decide.calibrate import CalibrationWarning
+from mixupmp.decide.calibrators import bound_message
 from mixupmp.decide.default import Choice
 from mixupmp.decide.select import Selection
 from mixupmp.estimators.arrays import Layout
@@ -121,6 +123,8 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         message = under_trained(plan, self.posterior_) if self.recipe is None and self.epochs is not None else None
         if message is not None:
             warnings.warn(f"{message}.", UnderTrained, stacklevel=3)
+        if (message := bound_message(choice.calibrator)) is not None:
+            warnings.warn(f"{message}.", CalibrationWarning, stacklevel=3)
         return choice
 
     @property

@@ -100,8 +100,8 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
     ) -> NDArray[np.bool_]:
         """(rows, classes): a set of classes for each row that holds the true one with probability `coverage`.
 
-        Split conformal prediction on the rows that `calibrate_on` kept, which count alike. `classes_[predict_set(X)[0]]` are the labels in
-        the first row's set.
+        Split conformal prediction on the rows that `calibrate_on` kept, which count alike.
+        `classes_[predict_set(X)[0]]` are the labels in the first row's set.
 
         Parameters
         ----------
