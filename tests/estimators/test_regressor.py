@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from sklearn.datasets import load_diabetes
 
 from mixupmp import Recipe
 from mixupmp.core.errors import InvalidArgument, MixupMPError
+from mixupmp.core.shared import SharedEnsemble
+from mixupmp.decide.calibrators import VarianceFactor
 from mixupmp.estimators import MixupMPRegressor
+from mixupmp.estimators.base import UnderTrained, WorseThanConstant
 
 NOISE = 0.5
 
@@ -27,7 +31,9 @@ def line() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def fitted(line: tuple[Any, Any]) -> MixupMPRegressor:
     recipe = Recipe(epochs=120, batch_size=128, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-3)
-    return MixupMPRegressor(ratio=0.1, members=3, recipe=recipe, random_state=0).fit(line[0][:400], line[1][:400])
+    return MixupMPRegressor(ratio=0.1, alpha=1.0, members=3, recipe=recipe, random_state=0).fit(
+        line[0][:400], line[1][:400]
+    )
 
 
 def test_means_deviations_and_intervals(fitted: MixupMPRegressor, line: tuple[Any, Any]) -> None:
@@ -92,3 +98,47 @@ def test_auto_chooses_by_the_mixture_s_likelihood(line: tuple[Any, Any]) -> None
     model = MixupMPRegressor(members=2, recipe=recipe, random_state=0).fit(line[0][:100], line[1][:100])
     assert model.selection_ is not None
     assert {result.candidate.ratio for result in model.selection_.results} >= {0.0, float("inf")}
+
+
+def test_the_default_is_calibrated_on_few_noisy_rows() -> None:
+    """A constant Gaussian has NLL 5.80 on these rows, and ridge regression with a constant variance 5.44."""
+    X, y = load_diabetes(return_X_y=True)
+    model = MixupMPRegressor(random_state=0).fit(X[:200], y[:200])
+    assert isinstance(model.method_.sampler, SharedEnsemble)
+    assert model.selection_ is not None
+    assert model.selection_.chosen.epochs == model.epochs_
+    assert model.selection_.to_dict()["variance_factor"] == model.variance_factor_ > 1
+    found = model.evaluate(X[200:], y[200:])
+    assert found["nll"] < 5.5
+    assert 0.82 < found["coverage"] < 0.97
+
+
+def test_the_variance_factor_scales_every_answer_and_can_be_switched_off(line: tuple[Any, Any]) -> None:
+    recipe = Recipe(epochs=60, batch_size=16, optimizer="adamw", learning_rate=1e-2, weight_decay=0.0)
+    given = {"ratio": 0.0, "members": 2, "recipe": recipe, "random_state": 0}
+    rows = line[0][:60], line[1][:60]
+    model = MixupMPRegressor(**given).fit(*rows)
+    plain = MixupMPRegressor(**given, calibrate=False).fit(*rows)
+    assert (plain.calibrator_, plain.variance_factor_, plain.selection_) == (None, 1.0, None)
+    model.calibrator_ = VarianceFactor(4.0)
+    (mean, deviation), (same, half) = (m.predict(line[0], return_std=True) for m in (model, plain))
+    assert np.allclose(mean, same)
+    assert np.allclose(deviation, 2 * half)
+    for kind in ("total", "noise", "disagreement"):
+        assert np.allclose(model.uncertainty(line[0], kind), 2 * plain.uncertainty(line[0], kind))
+    (low, high), (near, far) = (m.predict_interval(line[0]) for m in (model, plain))
+    assert np.allclose(high - low, 2 * (far - near))
+
+
+def test_a_fit_that_is_worse_than_a_constant_is_a_warning() -> None:
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(100, 20)), generator.normal(size=100)
+    recipe = Recipe(epochs=30, batch_size=32, optimizer="adamw", learning_rate=3e-3, weight_decay=0.1)
+    with pytest.warns(WorseThanConstant, match="above that of one Gaussian"):
+        MixupMPRegressor(ratio=0.0, members=1, recipe=recipe, random_state=0).fit(X, y)
+
+
+def test_too_short_a_training_is_a_warning() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    with pytest.warns(UnderTrained, match="of their targets' variance in 4 steps"):
+        MixupMPRegressor(ratio=1.0, alpha=0.4, epochs=1, calibrate=False, random_state=0).fit(X, X[:, 0] * X[:, 1])

@@ -13,6 +13,7 @@ from torch import nn
 
 from mixupmp import MixupMPClassifier, MixupMPRegressor, PosteriorClassifier, Recipe, load, save
 from mixupmp.core.errors import BadRun, InvalidArgument
+from mixupmp.decide.calibrators import VarianceFactor
 from mixupmp.decide.search import Search
 from mixupmp.estimators.inputs import decode_labels, encode_labels
 from mixupmp.store.manifest import write_manifest
@@ -73,8 +74,10 @@ def test_column_names_come_back_and_are_checked(iris: Any, quick: Recipe, tmp_pa
 def test_a_regressor_comes_back_with_the_scale_of_its_targets(iris: Any, quick: Recipe, tmp_path: Path) -> None:
     X, y = iris[0][:, :3], 100 + 7 * iris[0][:, 3]
     model = MixupMPRegressor(0.1, members=2, recipe=quick, search=Search(), random_state=0).fit(X, y)
+    model.calibrator_ = VarianceFactor(2.5)
     model.save(tmp_path / "model")
     back = MixupMPRegressor.load(tmp_path / "model")
+    assert back.variance_factor_ == 2.5
     for one, other in zip(model.predict(X, return_std=True), back.predict(X, return_std=True), strict=True):
         assert np.array_equal(one, other)
 

@@ -18,7 +18,7 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.core.tokenizers import WordPieces
 from mixupmp.data import load
-from mixupmp.decide.calibrators import Isotonic, VectorScaling
+from mixupmp.decide.calibrators import Isotonic, VarianceFactor, VectorScaling
 from mixupmp.decide.detect import OUTPUT_SCORES, PROBABILITY_SCORES, Detected, Detector, fit_detector
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor, PosteriorClassifier
 from mixupmp.export.flags import Flags
@@ -114,6 +114,7 @@ def test_estimators_export_themselves(tmp_path: Path) -> None:
     found = answers(tmp_path / "classifier.onnx", torch.from_numpy(features))
     assert np.abs(found["probabilities"] - classifier.predict_proba(features)).max() < 1e-5
     regressor = MixupMPRegressor(1, members=2, recipe=recipe).fit(features, 50 + 9 * features[:, 0])
+    regressor.calibrator_ = VarianceFactor(2.5)
     regressor.export_onnx(tmp_path / "regressor.onnx")
     found = answers(tmp_path / "regressor.onnx", torch.from_numpy(features))
     mean, deviation = regressor.predict(features, return_std=True)

@@ -114,7 +114,7 @@ def fit_temperature(
     fitted = estimate(torch.ones_like(true, dtype=torch.bool))
     if standard_errors is not None:
         gains = _gains(estimate, values, true)
-        clear = _beyond(gains, counts, standard_errors) or _beyond(_scores(values, true), counts, 2 * standard_errors)
+        clear = beyond(gains, counts, standard_errors) or beyond(_scores(values, true), counts, 2 * standard_errors)
         if not (clear and float(gains @ counts) > 0):
             return Temperature(1.0)
     if warn and fitted.at_bound and standard_errors is not None:
@@ -182,14 +182,19 @@ def _gains(estimate: Callable[[Tensor], Calibrator], probabilities: Tensor, labe
     gains = -probabilities.gather(1, labels[:, None]).squeeze(1).clamp_min(TINY).log()
     if rows < 2:
         return torch.zeros_like(gains)
-    folds = min(FOLDS, rows)
-    fold = torch.empty(rows, dtype=torch.int64)
-    fold[torch.randperm(rows, generator=torch.Generator().manual_seed(0))] = torch.arange(rows) % folds
-    for number in range(folds):
+    fold = fold_numbers(rows)
+    for number in range(int(fold.max()) + 1):
         left_out = fold == number
         calibrator = estimate(~left_out)
         gains[left_out] -= _nlls(calibrator, probabilities[left_out], labels[left_out])
     return gains
+
+
+def fold_numbers(rows: int) -> Tensor:
+    """The fold of each row, at random and always the same."""
+    fold = torch.empty(rows, dtype=torch.int64)
+    fold[torch.randperm(rows, generator=torch.Generator().manual_seed(0))] = torch.arange(rows) % min(FOLDS, rows)
+    return fold
 
 
 def _scores(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -198,7 +203,7 @@ def _scores(probabilities: Tensor, labels: Tensor) -> Tensor:
     return (probabilities * logs).sum(1) - logs.gather(1, labels[:, None]).squeeze(1)
 
 
-def _beyond(values: Tensor, counts: Tensor, standard_errors: float) -> bool:
+def beyond(values: Tensor, counts: Tensor, standard_errors: float) -> bool:
     """Whether a weighted mean differs from zero by so many of its standard errors."""
     share = counts / counts.sum()
     spread = float(share.square().sum())  # one over the effective number of rows (Kish 1965)
@@ -217,7 +222,7 @@ def _fit_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
     classes = probabilities.shape[1]
     identity = VectorScaling((1.0,) * classes, (0.0,) * classes)
     gains = _gains(lambda kept: _estimate_vector(probabilities[kept], labels[kept]), probabilities, labels)
-    helps = gains.mean() > 0 and _beyond(gains, torch.ones_like(gains), 1.0)
+    helps = gains.mean() > 0 and beyond(gains, torch.ones_like(gains), 1.0)
     return _estimate_vector(probabilities, labels) if helps else identity
 
 

@@ -23,6 +23,7 @@ from mixupmp.metrics.checks import TINY, as_floats
 # Rows that are all classified correctly drive T to zero, random labels to infinity: both reflect the number of rows
 # more than the network. Ensembles measured in results/ need temperatures between .6 and 2.5.
 TEMPERATURE_BOUNDS = (0.25, 8.0)
+VARIANCE_BOUNDS = (1 / 16, 1024.0)  # a member that has memorized its targets predicts hardly any variance
 
 
 class Calibrator(Protocol):
@@ -105,6 +106,26 @@ class Isotonic:
 
 
 @dataclass(frozen=True)
+class VarianceFactor:
+    """Regression: scales the pooled predictive about its mean, and so its variance by `factor`; the mean stays."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        check(0 < self.factor < float("inf"), "factor", self.factor, "positive and finite")
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether the fit ran into `VARIANCE_BOUNDS`."""
+        return not VARIANCE_BOUNDS[0] < self.factor < VARIANCE_BOUNDS[1]
+
+    def __call__(self, means: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and deviations of the members, each (members, rows), such that their mixture is scaled."""
+        center, spread = means.mean(0), self.factor**0.5
+        return center + spread * (means - center), spread * deviations
+
+
+@dataclass(frozen=True)
 class MemberCalibrators:
     """One calibrator per member: maps (members, ..., classes) to the same shape, to be averaged afterwards."""
 
@@ -117,14 +138,18 @@ class MemberCalibrators:
         return torch.stack([calibrate(p) for calibrate, p in zip(self.members, probabilities, strict=True)])
 
 
-def bound_message(calibrator: Calibrator | MemberCalibrators | None) -> str | None:
-    """What to say of a temperature that ended at its bound; None where there is nothing to say."""
-    if not isinstance(calibrator, Temperature) or not calibrator.at_bound:
+def bound_message(calibrator: Calibrator | VarianceFactor | None) -> str | None:
+    """What to say of a temperature or a variance factor that ended at its bound; None where that is not so."""
+    if not isinstance(calibrator, Temperature | VarianceFactor) or not calibrator.at_bound:
         return None
-    found = f"the temperature ended at its bound {calibrator.temperature:g}: predictions stay"
-    if calibrator.temperature < 1:
+    if isinstance(calibrator, Temperature):
+        name, value, hint = "temperature", calibrator.temperature, "Look for labels that do not belong to their inputs"
+    else:
+        name, value, hint = "variance factor", calibrator.factor, "Train for fewer steps: members memorize their rows"
+    found = f"the {name} ended at its bound {value:g}: predictions stay"
+    if value < 1:
         return f"{found} less confident than they are right. Train longer, lower r, or give more rows"
-    return f"{found} more confident than they are right. Look for labels that do not belong to their inputs"
+    return f"{found} more confident than they are right. {hint}"
 
 
 register_family(Calibrator, Temperature, VectorScaling, Isotonic, MemberCalibrators)

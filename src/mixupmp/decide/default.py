@@ -1,4 +1,4 @@
-"""What is chosen where nothing is given: r, alpha and the training length together, and a temperature.
+"""What is chosen where nothing is given: r and the training length together, and a temperature or variance factor.
 
 Everything is judged on rows that no member was trained on; the fit to all rows comes afterwards. See
 results/tables/README.md for the measurements behind the candidates.
@@ -15,7 +15,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrate import fit_temperature
-from mixupmp.decide.calibrators import Calibrator, Temperature
+from mixupmp.decide.calibrators import Calibrator, Temperature, VarianceFactor
 from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.held_out import disjoint_parts, effective_weights
 from mixupmp.decide.search import Candidate, Search, epoch_grid
@@ -46,6 +46,7 @@ class Choice:
     calibrator: Calibrator | None = None
     detector: Detector | None = None  # of the rows that were held out; None where none were, and in regression
     posterior: Posterior | None = None  # of the plan, where choosing has fitted it
+    variance: VarianceFactor | None = None  # in regression
 
 
 def choose(
@@ -67,7 +68,7 @@ def choose(
     length
         Whether the number of epochs is open. It can only be chosen at a constant learning rate.
     calibrate
-        Whether a temperature is fitted (classification only).
+        Whether a temperature is fitted, or in regression a factor of the variance.
     search
         In place of the default candidates; ratio and alpha that are fixed go over it.
     """
@@ -77,7 +78,9 @@ def choose(
         return Choice(fixed.applied(plan))
     selection = select(plan, search, engine=engine)
     chosen = selection.chosen.applied(plan)
-    return Choice(chosen, selection, selection.calibrator if calibrate else None, selection.detector)
+    if not calibrate:
+        return Choice(chosen, selection, None, selection.detector)
+    return Choice(chosen, selection, selection.calibrator, selection.detector, variance=selection.variance)
 
 
 def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
@@ -120,7 +123,6 @@ def default_search(
 ) -> Search | None:
     """What is tried for this plan, or None where nothing is open or there are too few rows."""
     pairs = _pairs(ratio, alpha)
-    calibrate = calibrate and plan.task.likelihood.classes is not None
     lengths = _lengths(plan) if length and plan.recipe.schedule == "constant" else None
     if not can_hold_out(plan) or (len(pairs) == 1 and lengths is None and not calibrate):
         return None

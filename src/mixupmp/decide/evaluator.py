@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.base_measures import AtLayer
+from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.plan import Plan
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Rows
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.streams import DatasetRows, has_labels
 from mixupmp.decide.calibrate import fit_temperature
-from mixupmp.decide.calibrators import Temperature
-from mixupmp.decide.held_out import class_losses, effective_weights, folds, regression_losses
+from mixupmp.decide.calibrators import Temperature, VarianceFactor
+from mixupmp.decide.held_out import class_losses, constant_losses, effective_weights, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
+from mixupmp.decide.variance import best_factor, nlls_by_factor
 from mixupmp.train.pool import NotPicklable
 from mixupmp.train.run import AllDiverged, Engine, choose_engine
 
@@ -46,7 +48,6 @@ class HeldOutEvaluator:
     def __init__(self, plan: Plan, search: Search, engine: Engine, held_out: Rows | None = None) -> None:
         assert has_labels(plan.train)
         self.classes = plan.task.likelihood.classes is not None
-        self.calibrated = self.classes and search.calibrate
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
         pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]
@@ -106,11 +107,11 @@ class HeldOutEvaluator:
         """
         criterion = self.search.criterion
         if not self.classes:
-            pairs = zip(outputs, self.held, strict=True)
-            return torch.cat([regression_losses(out, rows.labels, criterion) for out, rows in pairs]), None
+            variance, pairs = self.variance(outputs), zip(outputs, self.held, strict=True)
+            return torch.cat([regression_losses(out, rows.labels, criterion, variance) for out, rows in pairs]), None
         probabilities = torch.cat([fold.double().softmax(-1).mean(0) for fold in outputs])
         scaled = probabilities
-        if self.calibrated:
+        if self.search.calibrate:
             scaled = self.temperature(probabilities)(probabilities)
         return class_losses(scaled, self.labels, criterion), probabilities
 
@@ -149,6 +150,28 @@ class HeldOutEvaluator:
         """What candidates are compared with, and the chosen one is given: one where it does not help beyond noise."""
         assert probabilities is not None
         return fit_temperature(probabilities, self.labels, warn=False, weights=self.weights)
+
+    def variance(self, outputs: list[Tensor]) -> VarianceFactor:
+        """The same for outputs of a regression: a factor of the variance."""
+        if not self.search.calibrate:
+            return VarianceFactor(1.0)
+        pairs = zip(outputs, self.held, strict=True)
+        nlls = [nlls_by_factor(*Gaussian().moments(out.double()), rows.labels) for out, rows in pairs]
+        return best_factor(torch.cat(nlls), self.weights)
+
+    def worse_than_constant(self, losses: Tensor) -> str | None:
+        """What to say of a regression that predicts new rows worse than one Gaussian for all rows does."""
+        if self.classes or self.search.criterion != "nll":
+            return None
+        pairs = zip(self.plans, self.held, strict=True)
+        constant = torch.cat([constant_losses(plan.train, held) for plan, held in pairs])  # type: ignore[arg-type]
+        mean, error = self.difference(losses, constant)
+        if mean <= error:
+            return None
+        return (
+            f"on {self.rows} held-out rows the NLL is {mean:.2f} ± {error:.2f} above that of one Gaussian for all: "
+            "the inputs may not tell the target, or members are trained too long or too briefly"
+        )
 
 
 def with_members(plan: Plan, members: int | None) -> Plan:

@@ -13,6 +13,8 @@ from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.rows import Rows
 from mixupmp.core.seeds import generator
 from mixupmp.core.split import LabeledRows, split
+from mixupmp.core.streams import DatasetRows
+from mixupmp.decide.calibrators import VarianceFactor
 from mixupmp.metrics.checks import TINY
 from mixupmp.metrics.regression import mixture_crps, mixture_nll
 
@@ -82,7 +84,18 @@ def class_losses(probabilities: Tensor, labels: Tensor, criterion: str) -> Tenso
     return -probabilities.gather(1, labels[:, None]).squeeze(1).clamp(min=TINY).log()
 
 
-def regression_losses(outputs: Tensor, labels: Tensor, criterion: str) -> Tensor:
-    """The loss of each row under the equal mixture of the members' Gaussians, for outputs (members, rows, 2)."""
+def regression_losses(outputs: Tensor, labels: Tensor, criterion: str, variance: VarianceFactor) -> Tensor:
+    """The loss of each row under the scaled mixture of the members' Gaussians, for outputs (members, rows, 2)."""
     measure = mixture_crps if criterion == "crps" else mixture_nll
-    return measure(*Gaussian().moments(outputs), labels.double())
+    return measure(*variance(*Gaussian().moments(outputs.double())), labels.double())
+
+
+def constant_losses(train: Rows | DatasetRows, held: Rows) -> Tensor:
+    """The NLL of each held-out row under one Gaussian for all rows: mean and variance of the training rows' targets."""
+    assert train.labels is not None  # see `streams.has_labels`
+    targets = train.labels.double()
+    share = torch.ones_like(targets) if train.weights is None else train.weights.double()
+    share = share / share.sum()
+    mean = share @ targets
+    log_variance = (share @ (targets - mean).square()).log()
+    return Gaussian().row_losses(torch.stack([mean, log_variance]), held.labels.double()[:, None])

@@ -46,8 +46,8 @@ class Search:
     criterion : {"nll", "brier", "error", "crps"}
     calibrate : bool
         Compare averaged probabilities after the temperature that will be applied, fitted on the same held-out rows: the
-        criterion measures what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). Classification
-        only.
+        criterion measures what calibration cannot repair ("refine, then calibrate", Berta et al. 2025). In regression
+        it is a factor of the variance.
     halving : bool
         Successive halving over members, in which r = 0 stays unless it is worse than the best by more than two standard
         errors; False: every candidate gets all of them.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.foreign import Json
@@ -23,7 +23,7 @@ from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.core.spec import encode, shown
 from mixupmp.core.streams import has_labels
-from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.calibrators import Temperature, VarianceFactor
 from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.held_out import check_criterion
@@ -38,7 +38,8 @@ class Selection:
     """The chosen candidate and the results it was chosen by.
 
     For the posterior that is then fitted to all rows, from the chosen candidate's predictions for the held-out ones:
-    `calibrator`, a temperature (None where `Search.calibrate` is off), and `detector`; neither in regression.
+    `calibrator`, a temperature, and `detector`; in regression `variance`, and `note` where it is worse than a constant.
+    Where `Search.calibrate` is off, there is neither temperature nor variance factor.
     """
 
     chosen: Candidate
@@ -49,6 +50,8 @@ class Selection:
     seconds: float
     calibrator: Temperature | None = None
     detector: Detector | None = None
+    variance: VarianceFactor | None = None
+    note: str | None = None
 
     def table(self) -> str:
         """The results as a Markdown table."""
@@ -88,6 +91,7 @@ class Selection:
                 "member_fits": self.member_fits,
                 "seconds": round(self.seconds, 1),
                 "temperature": None if self.calibrator is None else self.calibrator.temperature,
+                "variance_factor": None if self.variance is None else self.variance.factor,
                 "curve": curve,
             }
         )
@@ -106,9 +110,10 @@ def select(
     """Choose r, alpha and the training length for this plan; its own ratio and alpha are ignored.
 
     Fit `selection.chosen.applied(plan)` to all rows afterwards, and apply `selection.calibrator` to its averaged
-    probabilities. The plan's seed determines the split and every member. `callback` receives a line of text per
-    result. With the engine "ray", candidates are trained on the cluster at `address` concurrently. `held_out` are rows
-    to compare on in place of a share of the plan's own, all of which are then trained on.
+    probabilities (in regression `selection.variance` to means and deviations). The plan's seed determines the split and
+    every member. `callback` receives a line of text per result. With the engine "ray", candidates are trained on the
+    cluster at `address` concurrently. `held_out` are rows to compare on in place of a share of the plan's own, all of
+    which are then trained on.
 
     Parameters
     ----------
@@ -146,8 +151,11 @@ def select(
     evaluator.compare(results)
     chosen = evaluator.choose(results, members)
     fits = sum(result.members for result in results) * len(evaluator.plans)
-    calibrator = evaluator.temperature(chosen.probabilities) if evaluator.calibrated else None
     best = next(trial.best for trial in trials if trial.result is chosen)
-    detector = refitted_detector(best) if evaluator.classes else None
     seconds, found = time.perf_counter() - started, tuple(results)
-    return Selection(chosen.candidate, found, search.criterion, evaluator.rows, fits, seconds, calibrator, detector)
+    selection = Selection(chosen.candidate, found, search.criterion, evaluator.rows, fits, seconds)
+    if not evaluator.classes:
+        note = evaluator.worse_than_constant(chosen.losses[members])
+        return replace(selection, variance=evaluator.variance(best) if search.calibrate else None, note=note)
+    calibrator = evaluator.temperature(chosen.probabilities) if search.calibrate else None
+    return replace(selection, calibrator=calibrator, detector=refitted_detector(best))

@@ -123,8 +123,10 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         message = under_trained(plan, self.posterior_) if self.recipe is None and self.epochs is not None else None
         if message is not None:
             warnings.warn(f"{message}.", UnderTrained, stacklevel=3)
-        if (message := bound_message(choice.calibrator)) is not None:
+        if (message := bound_message(choice.calibrator or choice.variance)) is not None:
             warnings.warn(f"{message}.", CalibrationWarning, stacklevel=3)
+        if choice.selection is not None and choice.selection.note is not None:
+            warnings.warn(f"{choice.selection.note}.", WorseThanConstant, stacklevel=3)
         return choice
 
     @property
@@ -220,6 +222,10 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
 
 class UnderTrained(UserWarning):
     """Members were trained for fewer steps than they need to fit their rows."""
+
+
+class WorseThanConstant(UserWarning):
+    """A regression predicted held-out rows worse than one Gaussian for all rows does."""
 
 
 def seed_of(random_state: RandomState) -> int:

@@ -27,7 +27,7 @@ from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Standardize
 from mixupmp.core.version import __version__
-from mixupmp.decide.calibrators import Calibrator, Temperature, VectorScaling
+from mixupmp.decide.calibrators import Calibrator, Temperature, VarianceFactor, VectorScaling
 from mixupmp.export.columns import check_columns, column_examples, column_metadata, with_columns
 from mixupmp.export.flags import Flags
 from mixupmp.export.inputs import GraphInput, Packed, Scaled, graph_inputs
@@ -49,7 +49,7 @@ def export_onnx(
     path: str | Path,
     *,
     pixels: bool | None = None,
-    calibrator: Calibrator | None = None,
+    calibrator: Calibrator | VarianceFactor | None = None,
     target: tuple[float, float] = (0.0, 1.0),
     flags: Flags | None = None,
     columns: Columns | Literal["auto"] | None = "auto",
@@ -64,7 +64,7 @@ def export_onnx(
     ----------
     pixels : bool or None
         Inputs are uint8. None: as in the fit. Not used for tokens and several inputs, which have their types.
-    calibrator : Temperature, VectorScaling or None
+    calibrator : Temperature, VectorScaling, VarianceFactor (of a regressor) or None
         Applied to the mean of the members.
     target : tuple of float
         Mean and standard deviation of a regressor's target, to which its outputs are scaled back.
@@ -146,7 +146,7 @@ def _plain_attention() -> Iterator[None]:
 
 class _Classifier(nn.Module):
     def __init__(
-        self, scaled: nn.Module, members: nn.Module, calibrator: Calibrator | None, flags: Flags | None
+        self, scaled: nn.Module, members: nn.Module, calibrator: Calibrator | VarianceFactor | None, flags: Flags | None
     ) -> None:
         super().__init__()
         self.scaled, self.members, self.flags = scaled, members, flags
@@ -165,14 +165,16 @@ class _Classifier(nn.Module):
 
 
 class _Regressor(nn.Module):
-    def __init__(self, scaled: nn.Module, members: nn.Module, target: tuple[float, float]) -> None:
+    def __init__(
+        self, scaled: nn.Module, members: nn.Module, target: tuple[float, float], variance: VarianceFactor
+    ) -> None:
         super().__init__()
-        self.scaled, self.members = scaled, members
+        self.scaled, self.members, self.variance = scaled, members, variance
         # Tensors of double precision, as targets may be far from zero: numbers would become float32 constants.
         self.center, self.scale = (nn.Buffer(torch.tensor(value, dtype=torch.float64)) for value in target)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        means, deviations = Gaussian().moments(self.members(self.scaled(*inputs)))
+        means, deviations = self.variance(*Gaussian().moments(self.members(self.scaled(*inputs))))
         means, deviations = means.double() * self.scale + self.center, deviations.double() * self.scale
         mean = means.mean(0)
         variance = deviations.square().mean(0) + (means - mean).square().mean(0)
@@ -182,7 +184,7 @@ class _Regressor(nn.Module):
 def _graph(
     posterior: Posterior,
     inputs: Sequence[GraphInput],
-    calibrator: Calibrator | None,
+    calibrator: Calibrator | VarianceFactor | None,
     target: tuple[float, float],
     flags: Flags | None,
 ) -> nn.Module:
@@ -201,10 +203,13 @@ def _graph(
     if posterior.task.likelihood.classes:
         return _Classifier(scaled, members, calibrator, flags)
     check(flags is None, "flags", flags, "None for a regressor")
-    return _Regressor(scaled, members, target)
+    variance = VarianceFactor(1.0) if calibrator is None else calibrator
+    if not isinstance(variance, VarianceFactor):
+        raise InvalidArgument("calibrator", type(variance).__name__, "a VarianceFactor, for a regressor")
+    return _Regressor(scaled, members, target, variance)
 
 
-def _calibration(calibrator: Calibrator | None) -> tuple[Any, Any]:
+def _calibration(calibrator: Calibrator | VarianceFactor | None) -> tuple[Any, Any]:
     if calibrator is None:
         return None, None
     if isinstance(calibrator, Temperature):
@@ -219,7 +224,10 @@ def _entropy(probabilities: Tensor) -> Tensor:
 
 
 def _metadata(
-    posterior: Posterior, inputs: Sequence[GraphInput], calibrator: Calibrator | None, flags: Flags | None
+    posterior: Posterior,
+    inputs: Sequence[GraphInput],
+    calibrator: Calibrator | VarianceFactor | None,
+    flags: Flags | None,
 ) -> dict[str, str]:
     constant = [
         "the weights of every member",

@@ -3,7 +3,7 @@
 Default recipes: what a small dataset needs is steps, not epochs. A hundred rows make one step an epoch, sixty thousand
 make 469. On tables, members share weights (`shared_mixup_mp`) and inputs are encoded piecewise linearly; the learning
 rate is constant, so that one training serves for all lengths, and the length is chosen (`decide.default`,
-results/tables/README.md). For members of their own weights and regression, 150 steps (results/selection/README.md:
+results/tables/README.md). For members of their own weights, 150 steps (results/selection/README.md:
 300 steps or a rate of 3e-3 over-fit; 80 under-train wine). For images, 300 steps for 200 rows, growing with their
 cube root, half as many blends in a step as rows, and at least 20 epochs: on 200 and 400 digits, 300 to 600 steps of
 AdamW give the deep ensemble an NLL as good as 600 of SGD at .05, or better; on 2,000 rows of Fashion-MNIST, 40 epochs
@@ -50,9 +50,9 @@ SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 # From so many rows on, 4 members share weights and not 16: what limits them is not over-fitting but training, which
 # gets further in less time (results/tables/README.md).
 MANY_ROWS = 30_000
-WELL_TRAINED = 0.95
+WELL_TRAINED, WELL_EXPLAINED = 0.95, 0.5  # training accuracy, and the share of the variance in regression
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
-MOST_QUANTILE_ROWS = 10_000  # of streamed rows, for the bins of a table's columns
+SOME_ROWS = 10_000  # of streamed rows, for the bins of a table's columns; and to tell whether members are trained
 
 
 def plan_for(
@@ -184,7 +184,7 @@ def with_edges(
     named = isinstance(network, Mapping) and network.get("name") == "tabular" and "edges" not in network
     if not (named and table):
         return network
-    (rows,) = train.batches([some_rows(train, None if isinstance(train, Rows) else MOST_QUANTILE_ROWS)])
+    (rows,) = train.batches([some_rows(train, None if isinstance(train, Rows) else SOME_ROWS)])
     return {**network, "edges": quantile_edges(task.standardize(rows.inputs))}  # type: ignore[dict-item]
 
 
@@ -220,19 +220,34 @@ def recipe_for(
 
 def under_trained(plan: Plan, posterior: Posterior) -> str | None:
     """What to say of members that were trained for less than half of the default steps and do not fit their rows."""
-    finished = [s for s in posterior.summaries if s.training_accuracy is not None]
+    finished = [s for s in posterior.summaries if s.diverged_at is None]
     if not finished:
         return None
     images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
     rows, size = len(plan.train), plan.recipe.batch_size
     text, heads = isinstance(plan.task.encoder, Vocabulary), isinstance(plan.method.sampler, Heads)
     default = recipe_for(rows, images, given={"batch_size": size}, shared=shared, heads=heads, text=text)
-    accuracy = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
-    if plan.recipe.epochs >= default.epochs / 2 or accuracy > WELL_TRAINED:
+    if plan.recipe.epochs >= default.epochs / 2:
+        return None
+    if plan.task.likelihood.classes is None:
+        reached, enough, what = _explained(plan, posterior), WELL_EXPLAINED, "of their targets' variance"
+    else:
+        reached = sum(s.training_accuracy or 0.0 for s in finished) / len(finished)
+        enough, what = WELL_TRAINED, "training accuracy"
+    if reached > enough:
         return None
     steps = max(s.steps for s in finished)
     usual = default.epochs * ceil(rows / (size or rows))
     return (
-        f"members reached {accuracy:.0%} training accuracy in {steps} steps; about {usual} are usual for {rows} rows: "
+        f"members reached {reached:.0%} {what} in {steps} steps; about {usual} are usual for {rows} rows: "
         "train longer, or leave epochs out"
     )
+
+
+def _explained(plan: Plan, posterior: Posterior) -> float:
+    """The share of the training targets' variance that the posterior's mean explains, on some of the rows."""
+    (rows,) = plan.train.batches([some_rows(plan.train, SOME_ROWS)])
+    means, _ = plan.task.likelihood.moments(posterior.member_outputs(rows.inputs).cpu().double())
+    targets = rows.labels.cpu().double()
+    spread = float(targets.var(correction=0))
+    return 1.0 if spread == 0 else max(0.0, 1 - float((means.mean(0) - targets).square().mean()) / spread)
