@@ -55,7 +55,8 @@ def command(
 ) -> None:
     """Fit a posterior, store it in a run folder, and evaluate it on the test rows, raw and calibrated.
 
-    If you leave out r, alpha or, for tables, the number of epochs, they are chosen on held-out rows.
+    If you leave out r or, for tables, the number of epochs, they are chosen on held-out rows. alpha is .4 if you leave
+    out r too, and chosen as well if you do not.
 
     [bold]Examples[/bold]
 

@@ -99,10 +99,10 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
     ----------
     ratio : float or "auto", default="auto"
         r = c/n. 0 is the deep ensemble, infinity the Mixup ensemble. "auto" chooses it on a fifth of the rows, with
-        both among the candidates, together with alpha and, for tables, the training length, by the NLL after
-        calibration; then refits on all rows: see `search` and `selection_`. With fewer than 20 rows it is 1.
+        both among the candidates, together with, for tables, the training length, by the NLL after calibration; then
+        refits on all rows: see `search` and `selection_`. With fewer than 20 rows it is 1.
     alpha : float or "auto", default="auto"
-        The blends' Beta(alpha, alpha).
+        The blends' Beta(alpha, alpha). "auto" is .4; where a ratio is given, .4 or 2, chosen on the same rows.
     members : int, "auto" or None, default=None
         B. None: 16 that share weights for tables, 4 of them from 30,000 rows on; 4 networks otherwise. "auto": separate
         networks, doubled up to 32 until an anytime-valid test on a fifth of the rows says that doubling them gains less
