@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mixupmp.core.version import __version__
 from mixupmp.paper import tabular
 from mixupmp.paper.experiments import tables
 from mixupmp.paper.rivals import rivals
@@ -83,6 +84,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
         run_fold({"shares": Shares}, ("wine",), 0, tmp_path, said.append)
     assert len(Shares.seen) == len(said) == 1
     assert [record["classifier"] for record in tabular.read_folds(tmp_path)] == ["shares"]
+    assert tabular.read_folds(tmp_path)[0]["made_by"].startswith(__version__)
 
 
 def record(name: str, dataset: str, fold: int, nll: float) -> dict:
@@ -108,6 +110,16 @@ def test_ranks_and_what_is_said_of_them(tmp_path: Path):
     assert "better NLL on 1 of 3 sets and the same on 1; it is worse by more than two standard errors over" in text
     assert "Against TabM, on the 1 sets it has finished (a): better on 1; NLL 0.100 against 0.200" in text
     assert {"ranks.png", "ranks.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_records_of_several_versions_are_said_to_be_so(tmp_path: Path):
+    records = [record(name, "a", 0, 0.1) for name in ("MixupMP", "forest")]
+    tables.write_half(records, tmp_path, "reported")
+    assert "Not all by one version" not in (tmp_path / "table.md").read_text()
+    records[0]["made_by"] = "0.2.0 (0123456789ab)"
+    tables.write_half(records, tmp_path, "reported")
+    said = "of 2 fits, 1 by 0.2.0 (0123456789ab), 1 by a version that was not recorded."
+    assert said in (tmp_path / "table.md").read_text()
 
 
 def test_the_critical_difference_is_demsars():

@@ -12,9 +12,11 @@ The sets were divided beforehand (results/tables/README.md): defaults are develo
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +30,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import DataNotFound
 from mixupmp.core.files import write_json
+from mixupmp.core.version import __version__
 from mixupmp.decide.abstain import rejection
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.conformal import fit_conformal
@@ -216,12 +219,25 @@ def run_fold(
             path = folder / f"{_file_name(label)}-{name}-{number}.json"
             if path.exists():
                 continue
-            record = {"classifier": label, "set": name, "fold": number, **score(make, fold_of(name, number))}
+            place = {"classifier": label, "set": name, "fold": number, "made_by": made_by()}
+            record = {**place, **score(make, fold_of(name, number))}
             write_json(path, record)
             progress(
                 f"{name} {number} {label}: NLL {record['raw']['nll']:.4f}, calibrated "
                 f"{record['calibrated']['nll']:.4f}, {record['seconds']:.1f} s"
             )
+
+
+@lru_cache(maxsize=1)
+def made_by() -> str:
+    """This package's version and, in a checkout of its source, the commit."""
+    root = Path(__file__).parents[3]
+    found = ""
+    if (root / "pyproject.toml").exists() and (root / ".git").exists():
+        words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        with suppress(OSError, subprocess.CalledProcessError):  # no git, or a repository of another user
+            found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return f"{__version__} ({found})" if found else __version__
 
 
 def read_folds(folder: Path) -> list[dict[str, Any]]:

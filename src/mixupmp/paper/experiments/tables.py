@@ -74,6 +74,15 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def _mixed(records: Sequence[dict[str, Any]]) -> list[str]:
+    """A line where not all records are of one version of this package."""
+    counts = Counter(record.get("made_by", "a version that was not recorded") for record in records)
+    if len(counts) < 2:
+        return []
+    found = ", ".join(f"{count} by {name}" for name, count in sorted(counts.items()))
+    return [f"**Not all by one version of mixupmp**: of {counts.total()} fits, {found}.", ""]
+
+
 def write_half(records: Sequence[dict[str, Any]], folder: Path, half: str) -> None:
     """The table and the picture of one half of the sets."""
     complete = complete_folds(records)
@@ -100,6 +109,7 @@ def write_half(records: Sequence[dict[str, Any]], folder: Path, half: str) -> No
         "",
         *_table(complete, mean_ranks(means(complete, "nll", "raw")), "raw"),
         "",
+        *_mixed(complete),
         *_against(complete),
         *_slow(records),
         "",
