@@ -226,3 +226,13 @@ def test_a_trained_network_takes_rows_as_they_are() -> None:
     network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
     fitted = MixupMPClassifier(1.0, 0.4, 2, network=network, body="1", random_state=0).fit(X, np.arange(60) % 2)
     assert [column.offset for column in fitted.layout_.columns] == [0.0, 0.0]
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes", "ignore:the temperature ended")
+def test_rows_are_held_out_of_the_classes_that_have_two() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.r_[np.arange(50), np.arange(10)]
+    model = MixupMPClassifier(ratio=1.0, alpha=0.4, members=1, recipe=QUICK, random_state=0).fit(X, y)
+    assert model.selection_ is not None
+    assert model.selection_.rows == 10
+    few = MixupMPClassifier(ratio=1.0, alpha=0.4, members=1, recipe=QUICK, random_state=0).fit(X[:53], y[:53])
+    assert few.selection_ is None

@@ -26,13 +26,16 @@ from mixupmp.train.run import Engine, fit
 ALPHA = 0.4
 RATIOS = (0.0, 1.0, inf)
 FEWEST_ROWS = 20  # with fewer there is nothing to hold out: r = 1, alpha = .4, the recipe's length, no temperature
-MOST_HELD_OUT = 5000
+MOST_HELD_OUT, FEWEST_HELD_OUT = 5000, 4
 LONGEST, SHORTEST, MOST_EPOCHS = 1000, 50, 100  # the first two in steps
 LONGEST_OF_MANY = 4000  # steps from `MANY_ROWS` rows on, as four members do a quarter of the arithmetic of sixteen
 # With fewer rows than the first number, so many parts of them are held out in turn, for members that share one network,
 # and where each has to be trained. (200 digits, r = 1: one part of 40 rows leaves T = 1 in a fifth of the divisions
 # where two find .47 to .70, around the best on 699 other rows.)
 PARTS_SHARED, PARTS_SEPARATE = ((500, 3), (1000, 2)), ((2000, 2),)
+PARTS_REGRESSION = (
+    (1000, 2),
+)  # of members that share one network; a third part gains .02 in NLL for half as much time
 GROWTH = 1.4  # from one length to the next
 PATIENCE = 2
 
@@ -92,7 +95,8 @@ def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
 
 def _parts(plan: Plan) -> int:
     """More parts for few rows: one of them does not determine a temperature."""
-    table = PARTS_SHARED if plan.method.sampler.networks == 1 else PARTS_SEPARATE
+    shared = PARTS_SHARED if plan.task.likelihood.classes is not None else PARTS_REGRESSION
+    table = shared if plan.method.sampler.networks == 1 else PARTS_SEPARATE
     return next((parts for rows, parts in table if len(plan.train) < rows), 1)
 
 
@@ -100,7 +104,7 @@ def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Dete
     """Temperature and detector of fits to all rows but a part, on that part's rows, for disjoint parts together."""
     assert has_labels(plan.train)
     outputs, parts_held = [], []
-    for train, held in disjoint_parts(plan.train, _share(len(plan.train)), parts, plan.seed):
+    for train, held in disjoint_parts(plan.train, _share(plan), parts, plan.seed):
         rows = held.read()
         outputs.append(fit(replace(plan, train=train), engine=engine).member_outputs(rows.inputs).cpu())
         parts_held.append(rows)
@@ -113,9 +117,7 @@ def can_hold_out(plan: Plan) -> bool:
     """Whether there are rows enough to hold some out, with every class in what is left."""
     if not has_labels(plan.train) or plan.train.labels is None or len(plan.train) < FEWEST_ROWS:
         return False
-    classes = 0 if plan.task.likelihood.classes is None else len(plan.train.labels.unique())
-    held = round(_share(len(plan.train)) * len(plan.train))
-    return 2 <= held <= len(plan.train) - classes
+    return round(_share(plan) * len(plan.train)) >= FEWEST_HELD_OUT
 
 
 def default_search(
@@ -128,7 +130,7 @@ def default_search(
         return None
     return Search(
         pairs=pairs,
-        validation=_share(len(plan.train)),
+        validation=_share(plan),
         standard_errors=0.0,
         length_errors=0.3,
         epochs=lengths,
@@ -154,8 +156,11 @@ def _fixed(search: Search, ratio: float | None, alpha: float | None) -> Search:
     return search if alpha is None else replace(search, alphas=(alpha,))
 
 
-def _share(rows: int) -> float:
-    return min(0.2, MOST_HELD_OUT / rows)
+def _share(plan: Plan) -> float:
+    """Of the rows, held out: a fifth, less of many rows, and of classes with few rows all but one of each."""
+    rows, labels = len(plan.train), getattr(plan.train, "labels", None)
+    classes = 0 if plan.task.likelihood.classes is None or labels is None else len(labels.unique())
+    return min(0.2, MOST_HELD_OUT / rows, 1 - classes / rows)
 
 
 def _lengths(plan: Plan) -> tuple[int, ...]:
