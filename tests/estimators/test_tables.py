@@ -138,7 +138,7 @@ def test_dates_are_refused(frame: Any, days: Any, kind: str) -> None:
     ],
 )
 def test_text_of_which_nothing_is_learned_is_named_at_the_user_s_line(frame: Any, values: Any, message: str) -> None:
-    model = DeepEnsembleClassifier(1, recipe=QUICK, random_state=0)
+    model = DeepEnsembleClassifier(1, recipe=QUICK, calibrate=False, random_state=0)
     with pytest.warns(ColumnWarning, match=message) as said:
         make_pipeline(model).fit(frame[0].assign(x=values), frame[1])
     assert [warning.filename for warning in said] == [__file__]
