@@ -32,7 +32,8 @@ class LoRA:
     """`members` networks that share a frozen pretrained body and differ in low-rank adapters and the last layer.
 
     Use it with a pretrained module and `fine_tune=True`. All linear layers but the last get an adapter; the inner
-    projections of `nn.MultiheadAttention`, which are no modules that can be called, stay as they are.
+    projections of `nn.MultiheadAttention`, which are no modules that can be called, and layers of other types, as
+    `Conv1D` of GPT-2 in transformers, stay as they are.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ class LoRA:
         layers = {name: module for name, module in network.named_modules() if type(module) is nn.Linear and name}
         if len(layers) < 2:
             must = "a network with two nn.Linear layers or more, for adapters and a head"
-            raise InvalidArgument("network", type(network).__name__, must)
+            hint = "Other layers, as the Conv1D of GPT-2 in transformers, get no adapter."
+            raise InvalidArgument("network", type(network).__name__, must, hint)
         last = in_order(network, list(layers), rows)[-1]
         network.requires_grad_(False)
         for name in [name for name in layers if name != last]:
