@@ -25,9 +25,10 @@ MASK = (random.random((ROWS, 5)) > 0.3).astype(np.int64)
 class Sentences(nn.Module):
     """Tokens and a mask by name, or tokens alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 6) -> None:
         super().__init__()
-        self.embedding, self.first, self.last = nn.Embedding(12, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.embedding = nn.Embedding(12, width)
+        self.first, self.last = nn.Linear(width, width), nn.Linear(width, 3)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         assert input_ids.dtype == torch.int64
@@ -70,6 +71,11 @@ def test_inputs_go_to_the_network_as_it_takes_them(network: Any, X: Any) -> None
     rows = as_tensors(X)
     alone = ensemble_of([given], rows).probabilities(rows)
     assert posterior.probabilities(rows).shape == alone.shape == (ROWS, 3)
+
+
+def test_features_as_wide_as_packed_rows_are_not_taken_for_them() -> None:
+    posterior = posterior_of(Sentences(IDS.shape[1] + MASK.shape[1]), SENTENCES, LABELS, recipe=QUICK)
+    assert posterior.probabilities(SENTENCES).shape == (ROWS, 3)
 
 
 def test_numbers_among_several_inputs_are_not_scaled_for_a_trained_network() -> None:

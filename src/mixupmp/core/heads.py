@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -19,6 +19,7 @@ from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import check, whole
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
+from mixupmp.core.rows import Standardize
 from mixupmp.core.samplers import check_members
 
 
@@ -67,7 +68,8 @@ class HeadsPosterior(EnsemblePosterior):
         heads = [head_of(network, cut) for network in self.networks]
         for network, head in zip(self.networks[1:], heads[1:], strict=True):
             _share_body(self.networks[0], network, head, cut)
-        self._heads = EnsemblePosterior(heads, task, wanted)
+        # Heads take features, which may be as wide as packed rows: no hook may take them apart.
+        self._heads = EnsemblePosterior(heads, replace(task, standardize=Standardize()), wanted)
 
     def to(self, device: torch.device | str) -> Posterior:
         super().to(device)
