@@ -281,8 +281,7 @@ class Posterior(ABC):
 
 def _check_outputs(outputs: Tensor, block: Tensor, start: int) -> None:
     """Name the first row of a block, which starts at this row of the inputs, for which a network overflows."""
-    row = first_not_finite(outputs.transpose(0, 1))
-    if row is None:
+    if (row := first_not_finite(outputs.transpose(0, 1))) is None:
         return
     member = first_not_finite(outputs[:, row])
     largest = float(block[row].double().abs().max())
@@ -296,6 +295,6 @@ def _check_outputs(outputs: Tensor, block: Tensor, start: int) -> None:
 def logits_of(outputs: object) -> Tensor:
     """A network's outputs as a tensor: the result itself, or its `.logits` as transformers return it."""
     logits = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
-    if isinstance(logits, Tensor):
-        return logits
-    raise InvalidArgument("network", outputs, "a module that returns a tensor, or an object with .logits")
+    if not isinstance(logits, Tensor):
+        raise InvalidArgument("network", outputs, "a module that returns a tensor, or an object with .logits")
+    return logits
