@@ -128,6 +128,10 @@ class Plan:
         if self.train.sequential and hasattr(self.method.sampler, "simulate"):
             raise InvalidArgument("sampler", self.method.sampler, "Ensemble for an IterableDataset")
 
+    def on(self, train: Rows | DatasetRows) -> Plan:
+        """The plan for other training rows; with its validation rows only where the predictive adapts to them."""
+        return replace(self, train=train, validation=self.validation if self.method.predictive.adaptive else None)
+
     def training_data(self, member: int = 0) -> TrainingData:
         """The training rows on the device; the copy there is made once. Streamed rows are transformed for a member."""
         rows: RowSource = self.train.to(self.device)

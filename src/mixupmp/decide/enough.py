@@ -103,7 +103,7 @@ def enough_members(
     order = torch.randperm(len(rows), generator=generator(plan.seed, "rows"))
     rows = rows.take(order)
     labels, inputs = rows.labels, rows.inputs
-    trial = replace(plan, train=train, validation=None, method=replace(plan.method, sampler=Ensemble(most)))
+    trial = replace(plan.on(train), method=replace(plan.method, sampler=Ensemble(most)))
     found = torch.empty(0)
     gains: dict[int, float] = {}
     for look, members in enumerate(_doubled(most), 1):

@@ -56,7 +56,7 @@ class HeldOutEvaluator:
         else:
             pairs = list(folds(plan.train, search.validation, self.classes, plan.seed, search.parts))
         plan = with_members(plan, search.members)
-        self.plans = [replace(plan, train=train, validation=None) for train, _ in pairs]
+        self.plans = [plan.on(train) for train, _ in pairs]
         self.held = [held.read() for _, held in pairs]
         self.rows = sum(map(len, self.held))
         self.labels = torch.cat([rows.labels for rows in self.held])

@@ -170,7 +170,7 @@ def plan_learner(plan: Plan, engine: Engine = "auto") -> Learner:
 
     def learn(inputs: Any, labels: Integers, seed: int) -> Callable[[Any], Floats]:
         rows = Rows(tensor(inputs), torch.from_numpy(labels))
-        posterior = fit(replace(plan, train=rows, validation=None, seed=seed), engine=engine)
+        posterior = fit(replace(plan.on(rows), seed=seed), engine=engine)
         return lambda inputs: posterior.probabilities(tensor(inputs)).cpu().double().numpy()
 
     plan.task.require_classes("for the martingale diagnostic")
