@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -11,6 +13,7 @@ import torch
 import mixupmp.decide.trajectory as trajectory
 import mixupmp.decide.trials as trials
 from mixupmp import (
+    AtLayer,
     CutMix,
     Dataset,
     FeatureSwap,
@@ -20,14 +23,20 @@ from mixupmp import (
     Rows,
     SentencePair,
     WarpedMixup,
+    bayesian_bootstrap,
     deep_ensemble,
+    dp_mp_perturbed,
+    dp_mp_uniform,
     martingale_posterior,
     mc_dropout,
+    mixup,
+    mixup_ensemble,
     mixup_mp,
     plan_for,
     shared_mixup_mp,
 )
 from mixupmp.core.errors import InvalidArgument, MixupMPError
+from mixupmp.core.methods import ALL_METHODS, Method, laplace
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.split import split
 from mixupmp.decide.calibrate import fit_temperature
@@ -91,6 +100,51 @@ def test_the_plan_s_own_base_measure_is_tried_with_every_alpha(plan: Plan) -> No
     assert Candidate(0.0).applied(warped).method.predictive.base is None
     swapped = replace(plan, method=martingale_posterior(1.0, FeatureSwap(), 4))
     assert Candidate(1.0, 0.2).applied(swapped).method.predictive.base == FeatureSwap()
+
+
+@pytest.mark.parametrize(
+    ("method", "candidate", "name"),
+    [
+        (mixup_mp(members=4), Candidate(0.0), "mixup-mp"),
+        (shared_mixup_mp(), Candidate(0.0), "shared-mixup-mp"),
+        (mixup_mp(members=4), Candidate(1.0, 0.5, base=WarpedMixup(0.5)), "martingale-posterior"),
+        (mixup_ensemble(), Candidate(inf, 0.2), "mixup-ensemble"),
+        (mixup_ensemble(), Candidate(0.0), "deep-ensemble"),
+        (mixup_ensemble(), Candidate(1.0, 0.2), "mixup-mp"),
+        (deep_ensemble(4), Candidate(1.0, 0.2), "mixup-mp"),
+        (mixup(), Candidate(1.0, 0.2), "reg-mixup"),
+        (mc_dropout(), Candidate(0.3, 0.2), "mixup-mp-mc"),
+        (bayesian_bootstrap(4), Candidate(1.0, 0.2), "martingale-posterior"),
+        (replace(mixup_mp(), name="mine"), Candidate(1.0, 0.2), "mine"),
+    ],
+)
+def test_what_is_chosen_has_the_name_of_what_it_is(plan: Plan, method: Method, candidate: Candidate, name: str) -> None:
+    assert candidate.applied(replace(plan, method=method)).method.name == name
+
+
+@pytest.mark.parametrize("constructor", ALL_METHODS)
+def test_r_is_chosen_for_every_method(table: Dataset, constructor: Callable[..., Method]) -> None:
+    if constructor is laplace:
+        pytest.importorskip("laplace")
+    sizes = {"members": 2} if "members" in inspect.signature(constructor).parameters else {}
+    chosen = plan_for(
+        table, constructor(**sizes), network if constructor is not shared_mixup_mp else None, {"epochs": 1}
+    )
+    found = select(chosen, Search(ratios=(), alphas=(0.2, 1.0), calibrate=False), engine="inline")
+    applied = [result.candidate.applied(chosen).method for result in found.results]
+    assert len(set(applied)) == len(applied), "the same method was tried twice"
+    assert len(applied) == (2 if constructor in (dp_mp_perturbed, dp_mp_uniform) else 3)
+
+
+def test_no_alpha_where_the_base_measure_has_none(plan: Plan) -> None:
+    swapped = replace(plan, method=martingale_posterior(1.0, FeatureSwap(), 4))
+    assert [str(c) for c in Search(ratios=(1.0,)).candidates(swapped)] == ["r=0", "r=inf", "r=1"]
+    assert Candidate(1.0).applied(swapped).method.predictive.base == FeatureSwap()
+    inside = replace(plan, method=martingale_posterior(1.0, AtLayer(Mixup(1.0), "0"), 4))
+    assert len(Search(ratios=(), alphas=(0.2, 1.0)).candidates(inside)) == 3
+    fixed = choose(swapped, ratio=1.0, calibrate=False)
+    assert fixed.selection is None, "nothing was open"
+    assert fixed.plan.method.predictive.base == FeatureSwap()
 
 
 def test_no_member_is_trained_twice(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

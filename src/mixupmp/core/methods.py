@@ -239,9 +239,12 @@ def arguments_of(method: Method) -> dict[str, Any] | None:
     if constructor is None:
         return None
     parts = (method.predictive.weights, method.sampler, method.predictive.base, method.predictive, method)
-    known = {name: value for part in parts if part is not None for name, value in vars(part).items()}
+    known = {name: value for part in parts for name, value in getattr(part, "__dict__", {}).items()}
     given = {name: known[name] for name in inspect.signature(constructor).parameters if name in known}
-    return given if constructor(**given) == method else None
+    try:
+        return given if constructor(**given) == method else None
+    except InvalidArgument:  # an argument of a base measure of the user's own
+        return None
 
 
 def _mixup_predictive(ratio: float, alpha: float, kernel: Kernel) -> Predictive:

@@ -124,12 +124,11 @@ def default_search(
     plan: Plan, ratio: float | None, alpha: float | None, length: bool, calibrate: bool
 ) -> Search | None:
     """What is tried for this plan, or None where nothing is open or there are too few rows."""
-    pairs = _pairs(ratio, alpha)
     lengths = _lengths(plan) if length and plan.recipe.schedule == "constant" else None
-    if not can_hold_out(plan) or (len(pairs) == 1 and lengths is None and not calibrate):
+    if not can_hold_out(plan):
         return None
-    return Search(
-        pairs=pairs,
+    search = Search(
+        pairs=_pairs(ratio, alpha),
         validation=_share(plan),
         standard_errors=0.0,
         length_errors=0.3,
@@ -138,6 +137,8 @@ def default_search(
         patience=PATIENCE,
         parts=_parts(plan),
     )
+    nothing_open = len(search.candidates(plan)) == 1 and lengths is None and not calibrate
+    return None if nothing_open else search
 
 
 def _pairs(ratio: float | None, alpha: float | None) -> tuple[tuple[float, float | None], ...]:

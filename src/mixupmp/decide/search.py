@@ -9,6 +9,7 @@ from typing import Literal
 from mixupmp.core.base_measures import AtLayer, BaseMeasure, Mixup
 from mixupmp.core.errors import check, whole
 from mixupmp.core.foreign import Json
+from mixupmp.core.methods import Method, arguments_of, method_names
 from mixupmp.core.plan import Plan
 from mixupmp.core.spec import encode, shown
 from mixupmp.decide.held_out import CRITERIA
@@ -93,13 +94,19 @@ class Search:
             known = len(self.pairs) > 0 and all(r >= 0 and (r == 0 or (a is not None and a > 0)) for r, a in self.pairs)
             check(known, "pairs", self.pairs, "pairs of a ratio in [0, infinity] and a positive alpha")
 
-    def candidates(self) -> list[Candidate]:
-        """The pairs; or r = 0 once (it has no alpha), then r = infinity and the others with every alpha and base."""
+    def candidates(self, plan: Plan | None = None) -> list[Candidate]:
+        """The pairs; or r = 0 once (it has no alpha), then r = infinity and the others with every alpha and base.
+
+        Each once for a plan, whose own base measure may have no alpha.
+        """
+        own = None if plan is None else plan.method.predictive.base
+        known = own is None or _has_alpha(own)
         if self.pairs is not None:
-            return [Candidate(r, a if r else None) for r, a in self.pairs]
+            return [Candidate(r, a) for r, a in dict.fromkeys((r, a if r and known else None) for r, a in self.pairs)]
         ratios = (inf, *sorted({float(r) for r in self.ratios} - {0.0, inf}))
         others = [Candidate(r, getattr(base, "alpha", None), base=base) for r in ratios for base in self.bases]
-        return [Candidate(0.0)] + [Candidate(r, a) for r in ratios for a in self.alphas] + others
+        alphas = self.alphas if known else (None,)
+        return [Candidate(0.0)] + [Candidate(r, a) for r in ratios for a in alphas] + others
 
 
 @dataclass(frozen=True)
@@ -112,13 +119,16 @@ class Candidate:
     base: BaseMeasure | None = None
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan with this ratio, this base measure or its own with this alpha, and this training length."""
+        """The plan with this ratio, this base measure or its own with this alpha, and this training length.
+
+        Its method is named after what it then is: the Mixup ensemble at r = 0 is a deep ensemble.
+        """
         base = self.base
-        if base is None and self.alpha is not None and self.ratio > 0:
+        if base is None and self.ratio > 0:
             base = _with_alpha(plan.method.predictive.base or Mixup(), self.alpha)
         predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
-        return replace(plan, method=replace(plan.method, predictive=predictive), recipe=recipe)
+        return replace(plan, method=_named(replace(plan.method, predictive=predictive), plan.method), recipe=recipe)
 
     def to_dict(self) -> dict[str, Json]:
         """For JSON; infinity as text."""
@@ -132,11 +142,26 @@ class Candidate:
         return f"r={self.ratio:g}{alpha}" + ("" if self.epochs is None else f", {self.epochs} epochs")
 
 
-def _with_alpha(base: BaseMeasure, alpha: float) -> BaseMeasure:
+def _has_alpha(base: BaseMeasure) -> bool:
+    return _has_alpha(base.base) if isinstance(base, AtLayer) else hasattr(base, "alpha")
+
+
+def _with_alpha(base: BaseMeasure, alpha: float | None) -> BaseMeasure:
     """The base measure with this alpha, where it has one."""
+    if alpha is None or not _has_alpha(base):
+        return base
     if isinstance(base, AtLayer):
         return replace(base, base=_with_alpha(base.base, alpha))
-    return replace(base, alpha=alpha) if hasattr(base, "alpha") else base  # type: ignore[type-var]
+    return replace(base, alpha=alpha)  # type: ignore[type-var]
+
+
+def _named(method: Method, before: Method) -> Method:
+    """The method under its name before, unless only that one was what its name says."""
+    unused = replace(method.predictive, base=method.predictive.base or before.predictive.base)  # at r = 0
+    if arguments_of(before) is None or arguments_of(replace(method, predictive=unused)) is not None:
+        return method
+    named = (replace(method, name=name) for name in method_names())
+    return next((one for one in named if arguments_of(one) is not None), replace(method, name="martingale-posterior"))
 
 
 def epoch_grid(longest: int, shortest: int = 1, factor: float = 2.0) -> tuple[int, ...]:

@@ -140,7 +140,7 @@ def select(
     check_criterion(search.criterion, plan.task.likelihood)
     started = time.perf_counter()
     evaluator = HeldOutEvaluator(plan, search, engine, held_out)
-    trials = [Trial(candidate, evaluator) for candidate in search.candidates()]
+    trials = [Trial(candidate, evaluator) for candidate in search.candidates(plan)]
     members = min(plan.method.sampler.networks, search.members or plan.method.sampler.networks)
     with connected(address) if engine == "ray" else nullcontext():
         if evaluator.once_for_all():
