@@ -12,7 +12,7 @@ import torch
 from commands import mixupmp
 from PIL import Image
 
-from mixupmp import ALL_METHODS, data, load
+from mixupmp import ALL_METHODS, PosteriorClassifier, Recipe, data, deep_ensemble, load
 from mixupmp.metrics import evaluate, mutual_information, predictive_entropy
 
 DIGITS = data.load("digits")
@@ -111,6 +111,19 @@ def test_a_run_is_calibrated_and_predictions_and_evaluations_use_it(tmp_path: Pa
     raw = load("run").probabilities(DIGITS.test.inputs[:3]).double()
     expected = (raw.log() / temperature).softmax(1)
     assert torch.allclose(torch.tensor([list(line["probabilities"].values()) for line in found]).double(), expected)
+
+
+def test_a_calibrator_that_is_no_temperature_is_evaluated(tmp_path: Path) -> None:
+    inputs = DIGITS.test.inputs
+    model = PosteriorClassifier(deep_ensemble(2), recipe=Recipe(epochs=2), random_state=0)
+    model.fit(inputs[:300], DIGITS.test.labels[:300].numpy())
+    model.calibrate_on(inputs[:200], DIGITS.test.labels[:200].numpy(), kind="isotonic").save(tmp_path / "run")
+    found = mixupmp("evaluate", "run", "--data", "digits", "--json").json
+    assert (found["calibrator"], found["temperature"]) == ("Isotonic", None)
+    assert found["calibrated_metrics"]["nll"] != found["metrics"]["nll"]
+    shown = mixupmp("evaluate", "run", "--data", "digits").out
+    assert "calibrated" in shown
+    assert "Isotonic" in shown
 
 
 def test_pixels_as_floats_are_remarked_on(finished_run: Path, tmp_path: Path) -> None:

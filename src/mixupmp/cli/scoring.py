@@ -112,25 +112,35 @@ class Results:
 
     raw: Result
     calibrated: Result
-    temperature: float
+    calibrator: Calibrator | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """For --json."""
-        calibrated = self.calibrated.to_dict()
-        return {"metrics": self.raw.to_dict(), "temperature": self.temperature, "calibrated_metrics": calibrated}
+        """For --json; `temperature` is None where the calibrator is of another kind."""
+        return {
+            "metrics": self.raw.to_dict(),
+            "temperature": 1.0 if self.calibrator is None else getattr(self.calibrator, "temperature", None),
+            "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
+            "calibrated_metrics": self.calibrated.to_dict(),
+        }
+
+    @property
+    def differ(self) -> bool:
+        """Whether there is a calibrator that changes probabilities."""
+        return self.calibrator not in (None, Temperature(1.0))
 
     def lines(self, name: str) -> tuple[MetricRow, ...]:
-        """A line of a table for each; one where the temperature is 1."""
+        """A line of a table for each; one where they are the same."""
         raw = MetricRow(name, single(self.raw.to_dict()))
-        if self.temperature == 1:
+        if not self.differ:
             return (raw,)
-        return raw, MetricRow(f"{name}, calibrated (T = {self.temperature:.2f})", single(self.calibrated.to_dict()))
+        fitted = self.calibrator
+        how = f"T = {fitted.temperature:.2f}" if isinstance(fitted, Temperature) else type(fitted).__name__
+        return raw, MetricRow(f"{name}, calibrated ({how})", single(self.calibrated.to_dict()))
 
 
 def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrator | None = None) -> Results:
     """Every measure on these rows."""
     raw, scaled = Scores(classes_of(posterior), bins), Scores(classes_of(posterior), bins)
-    temperature = calibrator.temperature if isinstance(calibrator, Temperature) else 1.0
     done = 0
     for block in predictions(posterior, rows.inputs, "evaluating"):
         labels = rows.labels[done : done + block.shape[1]]
@@ -139,7 +149,7 @@ def score(posterior: Posterior, rows: Rows, bins: int = 15, calibrator: Calibrat
             scaled.update(pool(block, calibrator).float(), labels)
         done += block.shape[1]
     result = raw.result()
-    return Results(result, result if calibrator is None else scaled.result(), temperature)
+    return Results(result, result if calibrator is None else scaled.result(), calibrator)
 
 
 def add_reference(run: RunFolder, posterior: Posterior, plan: Plan) -> None:
@@ -154,6 +164,6 @@ def evaluated(run: RunFolder, posterior: Posterior, dataset: Dataset, calibrator
     """Evaluate a fit on the test rows, and keep the results with its run."""
     results = score(posterior, dataset.test, calibrator=calibrator)
     run.add_evaluation(f"{dataset.name}, test rows", results.raw.to_dict())
-    if results.temperature != 1:
+    if results.differ:
         run.add_evaluation(f"{dataset.name}, test rows, calibrated", results.calibrated.to_dict())
     return results
