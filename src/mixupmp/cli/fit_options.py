@@ -56,7 +56,9 @@ RowCount = Annotated[
 ]
 NetworkName = Annotated[str | None, option(WHAT, _NETWORK, "cnn for images, tabular for tables"), Place("network.name")]
 MethodName = Annotated[
-    str | None, option(WHAT, "A method that `mixupmp methods` lists.", "mixup-mp"), Place("method.name")
+    str | None,
+    option(WHAT, "A method that `mixupmp methods` lists.", "mixup-mp; for tables shared-mixup-mp"),
+    Place("method.name"),
 ]
 Base = Annotated[
     str | None,

@@ -186,7 +186,7 @@ def ca_mixup_mc(
 
 @paper_names
 def shared_mixup_mp(ratio: float = 1.0, alpha: float = 0.4, members: int = 16, kernel: Kernel = identity) -> Method:
-    """Shared MixupMP: MixupMP whose members share all weights but rank-one adapters (TabM, Gorishniy et al. 2025)."""
+    """Shared MixupMP: members share all weights but rank-one adapters (TabM, Gorishniy et al. 2025). For tables."""
     return Method("shared-mixup-mp", _mixup_predictive(ratio, alpha, kernel), SharedEnsemble(members))
 
 
