@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import mixupmp
+from mixupmp.core.base_measures import BASE_MEASURES
+from mixupmp.core.kernels import KERNELS
+from mixupmp.core.sampler_catalog import SAMPLERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = ("data", "estimators", "metrics", "networks", "plots", "web.report", "web.serve")
@@ -80,6 +83,13 @@ def missing(name: str, thing: Any) -> list[str]:
 def test_every_public_name_is_in_the_reference_once() -> None:
     assert sorted(set(LISTED)) == sorted(LISTED)
     assert public_names() - set(LISTED) == set()
+
+
+def test_what_is_in_a_catalog_is_exported_and_in_the_reference() -> None:
+    values = (*BASE_MEASURES.values(), *KERNELS.values())
+    types = {type(value).__name__ for value in values} | {sampler.__name__ for sampler in SAMPLERS.values()}
+    wanted = types | {constructor.__name__ for constructor in mixupmp.ALL_METHODS}
+    assert {f"mixupmp.{name}" for name in wanted} - (public_names() & set(LISTED)) == set()
 
 
 @pytest.mark.parametrize("name", LISTED)
