@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -53,10 +55,12 @@ def test_members_are_doubled_until_that_gains_too_little(table: Dataset) -> None
         enough_members(plan, tolerance=0.0)
 
 
-def test_the_classifier_takes_as_many_as_are_enough(table: Dataset) -> None:
+def test_the_classifier_takes_as_many_as_are_enough(table: Dataset, tmp_path: Path) -> None:
     recipe = Recipe(epochs=3, batch_size=None, optimizer="adamw", learning_rate=1e-3, schedule="constant")
     model = MixupMPClassifier(ratio=1.0, alpha=0.4, members="auto", recipe=recipe, random_state=0)
     model.fit(table.train.inputs.numpy(), table.train.labels.numpy())
     assert model.enough_ is not None
     assert model.posterior_.members == model.enough_.members == model.method_.sampler.members
     assert model.temperature_ == model.enough_.calibrator.temperature
+    model.save(tmp_path / "run")
+    assert MixupMPClassifier.load(tmp_path / "run").enough_ is None

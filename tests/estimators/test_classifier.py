@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixupmp import Recipe, Rows, mc_dropout, mixup_mp
@@ -153,6 +154,13 @@ def test_color_images_and_floats(digits: tuple[Any, Any]) -> None:
         model = DeepEnsembleClassifier(1, epochs=1, random_state=0, engine="inline").fit(color, labels)
     assert model.layout_.shape == (3, 8, 8)
     assert model.predict_members(color[:4]).shape == (1, 4, 10)
+
+
+def test_a_fine_tuned_network_is_compared_with_the_default_for_fine_tuning(digits: tuple[Any, Any]) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model = DeepEnsembleClassifier(1, network=network, fine_tune=True, epochs=1, calibrate=False, random_state=0)
+    with pytest.warns(UnderTrained, match=r"training accuracy in 5 steps; about 300 are usual for 300 rows"):
+        model.fit(*digits)
 
 
 def test_any_method_serves(iris: Any, quick: Recipe) -> None:

@@ -141,8 +141,8 @@ def _lines(
     head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}: it "
     lines: list[object] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
     if apart is not None:
-        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
-        lines.append(Text(f"Against the run's own test rows: {told}"))
+        shown = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
+        lines.append(Text(f"Against the run's own test rows: {shown}"))
     if out is not None:
         return [*lines, Text(f"Scores, p-values and flags are in {out}")]
     table = Table(box=box.SIMPLE_HEAD)

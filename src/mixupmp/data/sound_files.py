@@ -122,7 +122,7 @@ def fsdd(
 ) -> Dataset:
     """Spoken digits of 6 speakers, 8 kHz: 2,700 and 300 recordings, as published (Jackson et al., 2018)."""
     folder = locate(FSDD, root)
-    return _fsdd("fsdd", folder, [int(_told(path)[2]) < TEST_INDEX for path in _recordings(folder)], encoder)
+    return _fsdd("fsdd", folder, [int(_parts_of_name(path)[2]) < TEST_INDEX for path in _recordings(folder)], encoder)
 
 
 def fsdd_speakers(
@@ -130,24 +130,28 @@ def fsdd_speakers(
 ) -> Dataset:
     """Spoken digits of four speakers to train on, and of two others to test on, who are chosen by the seed: a shift."""
     folder = locate(FSDD, root)
-    speakers = sorted({_told(path)[1] for path in _recordings(folder)})
+    speakers = sorted({_parts_of_name(path)[1] for path in _recordings(folder)})
     others = {speakers[2 * seed % len(speakers)], speakers[(2 * seed + 1) % len(speakers)]}
-    return _fsdd("fsdd-speakers", folder, [_told(path)[1] in others for path in _recordings(folder)], encoder)
+    return _fsdd("fsdd-speakers", folder, [_parts_of_name(path)[1] in others for path in _recordings(folder)], encoder)
 
 
 def _recordings(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob(f"*{ENDING}") if len(_told(path)) == 3 and _told(path)[2].isdigit())
+    return sorted(
+        path
+        for path in folder.glob(f"*{ENDING}")
+        if len(_parts_of_name(path)) == 3 and _parts_of_name(path)[2].isdigit()
+    )
 
 
-def _told(path: Path) -> list[str]:
-    """Digit, speaker and index, which the name of a recording tells."""
+def _parts_of_name(path: Path) -> list[str]:
+    """Digit, speaker and index, from the file name of a recording."""
     return path.stem.split("_")
 
 
 def _fsdd(name: str, folder: Path, tested: list[bool], encoder: Encoder | None) -> Dataset:
     files = _recordings(folder)
     spectrogram, inputs = _spectrograms(files, encoder)
-    labels = torch.tensor([int(_told(path)[0]) for path in files])
+    labels = torch.tensor([int(_parts_of_name(path)[0]) for path in files])
     chosen = torch.tensor(tested)
     train, test = (Rows(inputs[part], labels[part]) for part in (~chosen, chosen))
     return _dataset(name, train, test, tuple(map(str, range(10))), spectrogram)

@@ -31,7 +31,7 @@ class MixupParameters(PosteriorEstimator):
     members: int | str | None
     share_weights: bool | None
     search: Search | None
-    enough_: Enough | None
+    enough_: Enough | None = None  # also of an estimator that is loaded
 
     @property
     def ratio_(self) -> float:
@@ -70,6 +70,7 @@ class MixupParameters(PosteriorEstimator):
 
     def _choose(self, plan: Plan) -> Choice:
         ratio, alpha = self._fixed()
+        self.enough_ = None
         calibrate = getattr(self, "calibrate", False)
         if self._body is not None:
             body = None if self._body == "auto" else self._body
@@ -87,8 +88,10 @@ class MixupParameters(PosteriorEstimator):
             search=self.search if ratio is None or alpha is None else None,
             engine=self.engine,
         )
-        self.enough_ = enough_members(choice.plan, engine=self.engine) if auto else None
-        return choice if self.enough_ is None else self.enough_.applied(choice, calibrate)
+        if not auto:
+            return choice
+        self.enough_ = enough_members(choice.plan, engine=self.engine)
+        return self.enough_.applied(choice, calibrate)
 
 
 @dataclass(eq=False, repr=False)
@@ -129,9 +132,9 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
     calibrator_, temperature_ : Temperature or None, float
         Applied to the averaged probabilities.
     selection_ : Selection or None
-        The search and its scores, where there was one.
+        The search and its scores, where there was one; None after loading.
     enough_ : Enough or None
-        What members="auto" found.
+        What members="auto" found; None after loading.
 
     References
     ----------
@@ -195,7 +198,10 @@ class MixupMPClassifier(MixupParameters, BaseClassifier):
 
 @dataclass(eq=False, repr=False)
 class DeepEnsembleClassifier(BaseClassifier):
-    """A deep ensemble: networks from different starts on the same data. MixupMP with r = 0.
+    """A deep ensemble, MixupMP with r = 0: networks from different starts; for tables, members that share one network.
+
+    For tables the default is 16 members with rank-one adapters, as for `MixupMPClassifier`. `share_weights=False`, or a
+    `network` or number of `members` of your own, makes them networks with all weights of their own:
 
     Lakshminarayanan, Pritzel and Blundell, Simple and scalable predictive uncertainty estimation using deep ensembles,
     NeurIPS 2017.

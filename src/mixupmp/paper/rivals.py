@@ -87,7 +87,7 @@ def _numbers(scaling: Any) -> Any:
 
 
 class _CatBoost:
-    """CatBoost, told which columns are categories."""
+    """CatBoost, with the columns that are categories named."""
 
     def __init__(self, kind: Any, seed: int) -> None:
         self.model = kind(random_seed=seed, thread_count=1, verbose=False, allow_writing_files=False)

@@ -226,7 +226,8 @@ def under_trained(plan: Plan, posterior: Posterior) -> str | None:
     images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
     rows, size = len(plan.train), plan.recipe.batch_size
     text, heads = isinstance(plan.task.encoder, Vocabulary), isinstance(plan.method.sampler, Heads)
-    default = recipe_for(rows, images, given={"batch_size": size}, shared=shared, heads=heads, text=text)
+    fine_tune = getattr(plan.network, "keep_weights", False)
+    default = recipe_for(rows, images, fine_tune, {"batch_size": size}, shared=shared, heads=heads, text=text)
     if plan.recipe.epochs >= default.epochs / 2:
         return None
     if plan.task.likelihood.classes is None:
