@@ -97,6 +97,22 @@ def test_what_contributors_are_told_of_exists(text: Path) -> None:
     assert set(re.findall(r"`(\w+)`", prose)) - known - set(targets) == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
+    """Python files, and folders of the package and its tests; the reader's own files are `mine.py`."""
+    named = re.findall(
+        r"(?<![\w./-])((?:[\w-]+/)*[\w-]+\.pyi?|(?:src|tests|train|core|fit)/[\w/]*)(?![\w/])", page.read_text()
+    )
+    places = (
+        ROOT,
+        ROOT / "src",
+        ROOT / "src" / "mixupmp",
+        *(ROOT / "tests" / at for at in ("train", "store", "web/serve")),
+    )
+    missing = [path for path in named if path != "mine.py" and not any((at / path).exists() for at in places)]
+    assert missing == []
+
+
 def test_no_picture_of_the_gallery_is_large() -> None:
     pictures = list((DOCS / "gallery" / "pictures").iterdir())
     assert pictures
