@@ -11,6 +11,7 @@ from commands import mixupmp
 
 from mixupmp import data, load, save
 from mixupmp.decide.detect import fit_detector, read_detector
+from mixupmp.metrics import GuaranteeWarning
 from mixupmp.store.folder import DETECTOR
 from mixupmp.store.manifest import Sealed
 
@@ -47,11 +48,14 @@ def test_rows_of_ones_own_make_it_exact_and_noise_is_found(run: Path, tmp_path: 
     options = ("--input", "noise.npy", "--held-out", "digits", "--metrics")
     found = mixupmp("detect", run, *options, "--json").json
     assert found["score"] == "nearest"
-    assert found["guarantee"] == "flags at most 5.0% of rows like the 898 held-out ones"
+    assert found["guarantee"] == "at most 5.0% of rows like the 898 held-out ones are flagged"
     assert found["flagged"] > 100
     assert found["metrics"]["auroc"] > 0.8
     said = mixupmp("detect", run, *options, "--out", "flags.csv")
-    assert f"{found['flagged']} of 200 rows are flagged" in said.out
+    sentence = (
+        f"{found['flagged']} of 200 rows are flagged ({found['flagged'] / 2:.1f}%) by nearest. At most 5.0% of rows"
+    )
+    assert sentence in said.out
     assert "AUROC" in said.out
     lines = list(csv.DictReader(Path("flags.csv").read_text().splitlines()))
     assert sum(line["flagged"] == "True" for line in lines) == found["flagged"]
@@ -65,6 +69,9 @@ def test_what_cannot_be_done_is_said(run: Path) -> None:
     save(load(run), "bare")
     assert "without held-out rows" in mixupmp("detect", "bare", "--data", "digits").err
     assert mixupmp("detect", "bare", "--data", "digits", "--held-out", "digits", "--json").json["score"] == "entropy"
+    with pytest.warns(GuaranteeWarning, match="no row is flagged"):
+        said = mixupmp("detect", run, "--data", "digits", "--false-alarm", "0.001")
+    assert "0 of 898 rows are flagged (0.0%) by entropy. No row can be flagged: " in said.out
     assert "nearest" in mixupmp("detect", run, "--data", "digits", "--score", "nerest").err
     assert "given, or --data" in mixupmp("detect", run).err
     assert ".json, .csv" in mixupmp("detect", run, "--data", "digits", "--out", "x.npz").err

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,11 @@ import torch
 from commands import mixupmp, mixupmp_process, refused
 
 from mixupmp import load
+from mixupmp.cli.fit import _chosen
+from mixupmp.decide.calibrators import Temperature
+from mixupmp.decide.search import Candidate
+from mixupmp.decide.select import Selection
+from mixupmp.train.settings import Settings
 
 SMALL = ("--network", "mlp", "--epochs", "2", "--members", "2")
 
@@ -150,3 +157,27 @@ def test_a_temperature_at_its_bound_is_a_note(tmp_path: Path) -> None:
     assert "note: the temperature ended at its bound 0.25" in " ".join(said.out.split())
     again = mixupmp(*words, "--out", tmp_path / "again", "--json").json
     assert "bound 0.25" in again["calibration_note"]
+
+
+@pytest.mark.parametrize(
+    ("given", "candidate", "temperature", "chosen"),
+    [
+        (("method.ratio", "method.alpha"), Candidate(0.1, 1.0, 12), 1.423, "12 epochs, temperature 1.42"),
+        (("method.ratio",), Candidate(0.1, 0.4), 1.0, "alpha=0.4, temperature 1.00"),
+        (("recipe.epochs",), Candidate(inf, 2.0), None, "r=inf, alpha=2"),
+        ((), Candidate(0.0, None, 7), 0.9, "r=0, 7 epochs, temperature 0.90"),
+    ],
+)
+def test_what_was_given_is_not_said_to_be_chosen(
+    given: tuple[str, ...], candidate: Candidate, temperature: float | None, chosen: str
+) -> None:
+    calibrator = None if temperature is None else Temperature(temperature)
+    selection = Selection(candidate, (), "nll", 40, 4, 1.0, calibrator)
+    assert _chosen(selection, Settings(given=given)) == f"Chosen on 40 held-out rows: {chosen}."
+
+
+def test_a_fit_says_what_was_chosen() -> None:
+    inputs = np.random.default_rng(0).normal(size=(80, 3))
+    np.savez("table.npz", X=inputs, y=inputs[:, 0] > 0)
+    said = mixupmp("fit", "--data", "table.npz", "--ratio", "0.1", "--alpha", "1", "--epochs", "4", "--out", "run")
+    assert re.search(r"Chosen on \d+ held-out rows: temperature \d\.\d\d\.\n", said.out), said

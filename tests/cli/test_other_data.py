@@ -41,7 +41,7 @@ def test_all_rows_of_an_archive_in_their_order(finished_run: Path, archive: Path
     assert by_name["rows"] == 40
     found = mixupmp("detect", finished_run, "--data", archive, "--held-out", archive, "--json").json
     assert found["rows"] == 40
-    assert found["guarantee"].endswith("of rows like the 40 held-out ones")
+    assert found["guarantee"].endswith("of rows like the 40 held-out ones are flagged")
     held_out = _held_out(finished_run, load(finished_run), str(archive), None)
     assert held_out is not None
     assert len(held_out) == 40
@@ -68,7 +68,7 @@ def test_all_images_of_a_folder(finished_run: Path, tmp_path: Path, classes: int
     assert evaluated_rows(mixupmp("evaluate", finished_run, "--data", "photos", "--json")) == 4 * classes
     options = ("--data", "digits", "--held-out", "photos", "--false-alarm", "0.3", "--json")
     guarantee = mixupmp("detect", finished_run, *options).json["guarantee"]
-    assert guarantee == f"flags at most 30.0% of rows like the {4 * classes} held-out ones"
+    assert guarantee == f"at most 30.0% of rows like the {4 * classes} held-out ones are flagged"
 
 
 def table(tmp_path: Path, name: str, rows: int, seed: int, numbers: bool = False) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mixupmp import MixupMPClassifier
-from mixupmp.core.columns import ColumnWarning
+from mixupmp.core.columns import Columns, ColumnWarning
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.data import load_path
 
@@ -162,3 +162,19 @@ def test_dates_as_text_are_named(tmp_path):
     days = ["2024-01-01", "2024-01-02"] * 20
     with pytest.warns(ColumnWarning, match="column 'day' has dates as text"):
         load_path(written(tmp_path / "pets.csv", FRAME.assign(day=days)), label="species")
+
+
+def test_numbers_that_become_categories_by_a_few_other_values_are_remarked_on(tmp_path):
+    age = ["?" if row in (3, 7) else "unknown" if row > 35 else str(20 + row) for row in range(40)]
+    frame = pandas.DataFrame({"age": age, "doors": ["2", "4", "5more", "more"] * 10, "label": [0, 1] * 20})
+    frame.loc[0, "age"] = None
+    with pytest.warns(ColumnWarning) as said:
+        dataset = load_path(written(tmp_path / "people.csv", frame), seed=1)
+    (text,) = [str(one.message) for one in said if "taken as categories" in str(one.message)]
+    assert text.startswith("column 'age' is taken as categories, because not all values are numbers")
+    assert "of 31 are '?', 'unknown'. Where" in text
+    assert "leave the cell empty" in text
+    assert isinstance(dataset.encoder, Columns)
+    assert dataset.encoder.columns[0].kind == "category"
+    Columns.of(frame[["age"]].astype("category"))  # which was chosen, and is not remarked on
+    Columns.of(frame[["age"]].iloc[10:30])  # numbers alone, as text

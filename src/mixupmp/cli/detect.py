@@ -138,8 +138,9 @@ def _lines(
     found: Detected, files: tuple[str, ...], detector: Detector, apart: Detection | None, out: Path | None
 ) -> list[Any]:
     rows, flagged = len(found.flagged), int(found.flagged.sum())
-    head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}: it "
-    lines: list[object] = [Text(head + f"{detector.guarantee(found.false_alarm)}.")]
+    guarantee = detector.guarantee(found.false_alarm)
+    head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}."
+    lines: list[object] = [Text(f"{head} {guarantee[0].upper()}{guarantee[1:]}.")]
     if apart is not None:
         shown = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
         lines.append(Text(f"Against the run's own test rows: {shown}"))

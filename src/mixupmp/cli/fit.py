@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mixupmp.core.plan import Plan
     from mixupmp.core.posterior import Posterior
     from mixupmp.decide.default import Choice
+    from mixupmp.decide.select import Selection
     from mixupmp.train.run import Engine, RunFolder
     from mixupmp.train.settings import Settings
 
@@ -197,6 +198,20 @@ def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results)
     }
 
 
+def _chosen(selection: Selection, settings: Settings) -> str:
+    """What was chosen, without what was given."""
+    found, parts = selection.chosen, []
+    if "method.ratio" not in settings.given:
+        parts.append(f"r={found.ratio:g}")
+    if "method.alpha" not in settings.given and found.alpha is not None:
+        parts.append(f"alpha={found.alpha:g}")
+    if found.epochs is not None:
+        parts.append(f"{found.epochs} epochs")
+    if selection.calibrator is not None:
+        parts.append(f"temperature {selection.calibrator.temperature:.2f}")
+    return f"Chosen on {selection.rows} held-out rows: {', '.join(parts)}."
+
+
 def _lines(
     run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
 ) -> list[Any]:
@@ -213,7 +228,7 @@ def _lines(
     if (bound := bound_message(chosen.calibrator)) is not None:
         notes.append(Text(f"note: {bound}", style="yellow"))
     if chosen.selection is not None:
-        notes.append(Text(f"Chosen on {chosen.selection.rows} held-out rows: {chosen.selection.chosen}."))
+        notes.append(Text(_chosen(chosen.selection, settings)))
     return [
         MetricTable(lines, metrics, title).rich(),
         *notes,

@@ -73,22 +73,19 @@ def command(
     )
     torch.set_num_threads(1)
     posterior = load(run)
-    held_out = _held_out(run, posterior, data, data_root)
     remark(f"preparing {run}")
-    title = run.absolute().name
     model = served_model(
         posterior,
-        held_out,
+        _held_out(run, posterior, data, data_root),
         runtime=runtime.value,
         coverage=coverage,
         risk=risk,
-        title=title,
+        title=run.absolute().name,
         calibrator=calibrator_of(RunFolder(run).config()),
         detector=read_detector(Sealed(run)),
         false_alarm=false_alarm,
     )
-    promised = model.rule.guarantee()
-    remark(f"guarantee: {promised.guarantee}; flags: {promised.flags}")
+    remark("guarantee: {0.guarantee}; flags: {0.flags}".format(model.rule.guarantee()))
     serve_model(model, host=host, port=port, token=token, limits=limits, rate=rate, ready=_print_address)
 
 

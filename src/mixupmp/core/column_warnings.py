@@ -69,3 +69,17 @@ def warn_of_unlearnable(name: str, found: list[str], rows: int) -> None:
             f"column {name!r} has {len(found)} different categories in {rows} rows, as identifiers and free text have: "
             "leave it out, or turn it into numbers."
         )
+
+
+def warn_of_numbers(name: str, found: NDArray[np.str_], counts: NDArray[np.int64]) -> None:
+    """Say which texts keep a column from being one of numbers, where most of its values are."""
+    import pandas
+
+    others = np.isnan(pandas.to_numeric(found.astype(object), errors="coerce"))
+    rows = int(counts[others].sum())
+    if 0 < rows < counts.sum() / 2:
+        listed = ", ".join(map(repr, found[others][:3].tolist())) + (" and others" if others.sum() > 3 else "")
+        warn(
+            f"column {name!r} is taken as categories, because not all values are numbers: {rows} of {counts.sum()} are "
+            f"{listed}. Where such a value stands for a missing one, leave the cell empty."
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from mixupmp.core.column_warnings import ColumnWarning as ColumnWarning
 from mixupmp.core.column_warnings import collected_warnings as collected_warnings
-from mixupmp.core.column_warnings import warn, warn_of_merged, warn_of_unlearnable
+from mixupmp.core.column_warnings import warn, warn_of_merged, warn_of_numbers, warn_of_unlearnable
 from mixupmp.core.errors import BadData
 
 # What pandas calls columns of objects that are numbers.
@@ -73,6 +75,8 @@ class Column:
         """The columns of numbers that this one becomes."""
         if self.kind == "empty":
             return []
+        if self.kind == "number":
+            values = as_in_a_file(values)
         absent = missing_in(values)
         if absent.any() and not self.missing:
             how = f"taken as {self.fill:g}, the median" if self.kind == "number" else "without any category"
@@ -168,6 +172,8 @@ def describe(name: str, values: object, numeric: bool, centered: bool = True) ->
         return Column(name, "number", median, bool(absent.any()), offset=offset)
     found, counts = np.unique(as_text(values)[~absent], return_counts=True)
     warn_of_unlearnable(name, found.tolist(), int(counts.sum()))
+    if str(getattr(values, "dtype", "")) != "category":  # which someone chose
+        warn_of_numbers(name, found, counts)
     common = sorted(found[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]].tolist())
     return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
 
@@ -194,6 +200,16 @@ def missing_in(values: Any) -> NDArray[np.bool_]:
     import pandas
 
     return np.asarray(pandas.isna(values))
+
+
+def as_in_a_file(values: Any) -> Any:
+    """A column with text in it as pandas reads it from a CSV file: "True" is true, and "NA" is missing."""
+    if isinstance(values, np.ndarray) or not any(isinstance(value, str) for value in values):
+        return values
+    import pandas
+
+    content = values.to_csv(index=False, header=False, quoting=csv.QUOTE_ALL)
+    return pandas.read_csv(io.StringIO(content), header=None)[0]
 
 
 def as_numbers(values: Any, name: str) -> NDArray[np.float64]:

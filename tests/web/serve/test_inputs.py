@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixupmp import Categorical, Standardize, Task
+from mixupmp.cli.inputs import read_inputs
 from mixupmp.core.columns import Column, Columns, ColumnWarning, collected_warnings
 from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.fields import Fields
@@ -94,6 +96,28 @@ def test_numbers_far_from_zero_are_centered_before_they_become_float32() -> None
     body = io.BytesIO()
     np.save(body, np.array([[1.7e9 + 3, 0.5]]))
     assert torch.equal(from_npy(body.getvalue(), task, LIMITS), wanted)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_text_in_a_column_of_numbers_is_read_as_in_a_csv_file(tmp_path: Path, wanted: bool) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = Columns.of(pandas.DataFrame({"member": [True, False, None], "age": [30.0, 40.0, 50.0]}))
+    task = Task(Categorical(2), Standardize(), (3,), ("no", "yes"), columns)
+    for member in (str(wanted), str(wanted).upper(), str(wanted).lower(), str(int(wanted))):
+        (tmp_path / "row.csv").write_text(f"member,age\n{member},31.5\n{member},\n,NA\n")
+        with pytest.warns(ColumnWarning, match="'age' has missing values"):
+            expected = read_inputs(tmp_path / "row.csv", task)
+        body = {"inputs": [[member, "31.5"], [json.loads(member.lower()), ""], ["", "NA"]]}
+        with pytest.warns(ColumnWarning, match="'age' has missing values"):
+            assert torch.equal(from_json(json.dumps(body).encode(), task, LIMITS), expected)
+        assert expected[0].tolist() == [float(wanted), 0.0, 31.5]
+
+
+@pytest.mark.parametrize("text", ["big", "1\r2", '1"\n2', "1\x002", "Truee", "\ufeff", "1,2", "'"])
+def test_text_that_is_no_number_is_refused_in_a_column_of_numbers(text: str) -> None:
+    with pytest.raises(HTTPException, match="must be numbers") as raised:
+        from_json(json.dumps({"inputs": [[1.0, "red"], [text, "red"]]}).encode(), MIXED, LIMITS)
+    assert raised.value.status_code == 422
 
 
 def test_what_a_fit_has_not_seen_is_said_to_the_one_who_asks() -> None:

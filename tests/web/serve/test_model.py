@@ -53,7 +53,7 @@ def test_held_out_rows_give_the_sets_their_coverage() -> None:
     wrong = logits[2000:].argmax(1) != labels[2000:]
     assert accepted.any()
     assert float(wrong[accepted].double().mean()) < 0.35
-    assert "90%" in rule.guarantee().guarantee
+    assert f"in at least 90% of rows like the {rule.rows} held-out ones" in rule.guarantee().guarantee
     assert answers
 
 
@@ -70,7 +70,9 @@ def test_too_few_rows_give_whole_sets_and_say_so() -> None:
     inputs = images(5)
     model = served_model(posterior, Rows(inputs, torch.tensor([0, 1, 2, 3, 0])), coverage=0.99)
     assert model.rule.sets(torch.full((2, 4), 0.25)).all()
-    assert "too few" in model.rule.guarantee().guarantee
+    guarantee = model.rule.guarantee().guarantee
+    assert "5 held-out rows are too few" in guarantee
+    assert guarantee.count("abstain") == 1
 
 
 def test_onnx_gives_the_same_answers() -> None:
@@ -120,9 +122,9 @@ def test_strange_rows_are_flagged_at_the_rate_that_was_asked() -> None:
         as_strange = int((entropy >= prediction.entropy).sum())
         assert prediction.p_value == pytest.approx((1 + as_strange) / 100, abs=0.011)  # float32 may pass one
         assert prediction.flagged == (prediction.p_value <= 0.1)
-    assert model.rule.guarantee().flags == "flags at most 10.0% of rows like the 99 held-out ones, by entropy"
+    assert model.rule.guarantee().flags == "at most 10.0% of rows like the 99 held-out ones are flagged, by entropy"
     kept = served_model(posterior, detector=refitted_detector([posterior.member_outputs(familiar.inputs)]))
-    assert kept.rule.guarantee().flags.startswith("aims at flagging 5.0%")
+    assert kept.rule.guarantee().flags.startswith("about 5.0% of rows")
     assert kept.predict(images(1))[0].p_value is not None  # type: ignore[union-attr]
     bare = served_model(posterior).predict(images(1))[0]
     assert bare is not None

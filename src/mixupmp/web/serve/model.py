@@ -85,11 +85,12 @@ class DecisionRule:
             return Guarantee(
                 coverage=self.coverage, risk=self.risk, guarantee=sentence, false_alarm=self.false_alarm, flags=flags
             )
-        covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of rows like the held-out ones"
+        like = f"rows like the {self.rows} held-out ones"
+        covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of {like}"
         if not self.conformal.attainable(self.coverage):
-            covered = "there were too few held-out rows for this coverage: sets hold all classes"
+            covered = f"{self.rows} held-out rows are too few for this coverage: sets hold all classes"
         rule = self.abstention
-        answered = f"it abstains everywhere, because {rule.reason}"
+        answered = rule.reason
         if rule.threshold is not None:
             answered = (
                 f"it answers where its confidence is at least {rule.threshold:.3f}, and then errs on at most "
