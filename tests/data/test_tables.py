@@ -165,7 +165,7 @@ def test_dates_as_text_are_named(tmp_path):
 
 
 def test_numbers_that_become_categories_by_a_few_other_values_are_remarked_on(tmp_path):
-    age = ["?" if row in (3, 7) else "unknown" if row > 35 else str(20 + row) for row in range(40)]
+    age = ["?" if row in (3, 7) else "unknown" if row > 35 else str(20 + row % 5) for row in range(40)]
     frame = pandas.DataFrame({"age": age, "doors": ["2", "4", "5more", "more"] * 10, "label": [0, 1] * 20})
     frame.loc[0, "age"] = None
     with pytest.warns(ColumnWarning) as said:

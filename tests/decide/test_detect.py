@@ -183,7 +183,7 @@ def test_saved_and_read_back_it_is_the_same(tmp_path: Path) -> None:
     refitted = Detector.from_tensors(refitted_detector([outputs[:, :50], outputs[:, 50:]]).tensors())
     assert refitted.refitted
     assert refitted.rows == 120
-    assert refitted.guarantee().startswith("about 5.0% of rows")
+    assert refitted.guarantee().startswith("the aim is to flag 5.0%")
     assert "without a guarantee" in refitted.guarantee()
     assert detector.guarantee().startswith("at most 5.0% of rows")
 

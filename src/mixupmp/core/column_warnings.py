@@ -60,6 +60,22 @@ def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> Non
         )
 
 
+def warn_of_numbers(name: str, found: NDArray[np.str_], counts: NDArray[np.int64]) -> bool:
+    """Whether most values of a column of text are numbers, but not all: then it says which are not."""
+    import pandas
+
+    others = np.isnan(pandas.to_numeric(found.astype(object), errors="coerce"))
+    rows = int(counts[others].sum())
+    if not 0 < 2 * rows < counts.sum():
+        return False
+    listed = ", ".join(map(repr, found[others][:3].tolist())) + (" and others" if others.sum() > 3 else "")
+    warn(
+        f"column {name!r} is taken as categories, because not all values are numbers: {rows} of {counts.sum()} are "
+        f"{listed}. Where such a value stands for a missing one, leave the cell empty."
+    )
+    return True
+
+
 def warn_of_unlearnable(name: str, found: list[str], rows: int) -> None:
     """Say where categories are dates, or nearly as many as rows, so that nothing carries over to new ones."""
     if all(map(DATE.fullmatch, found)):
@@ -68,18 +84,4 @@ def warn_of_unlearnable(name: str, found: list[str], rows: int) -> None:
         warn(
             f"column {name!r} has {len(found)} different categories in {rows} rows, as identifiers and free text have: "
             "leave it out, or turn it into numbers."
-        )
-
-
-def warn_of_numbers(name: str, found: NDArray[np.str_], counts: NDArray[np.int64]) -> None:
-    """Say which texts keep a column from being one of numbers, where most of its values are."""
-    import pandas
-
-    others = np.isnan(pandas.to_numeric(found.astype(object), errors="coerce"))
-    rows = int(counts[others].sum())
-    if 0 < rows < counts.sum() / 2:
-        listed = ", ".join(map(repr, found[others][:3].tolist())) + (" and others" if others.sum() > 3 else "")
-        warn(
-            f"column {name!r} is taken as categories, because not all values are numbers: {rows} of {counts.sum()} are "
-            f"{listed}. Where such a value stands for a missing one, leave the cell empty."
         )

@@ -171,9 +171,9 @@ def describe(name: str, values: object, numeric: bool, centered: bool = True) ->
         warn_of_merged(name, numbers, offset)
         return Column(name, "number", median, bool(absent.any()), offset=offset)
     found, counts = np.unique(as_text(values)[~absent], return_counts=True)
-    warn_of_unlearnable(name, found.tolist(), int(counts.sum()))
-    if str(getattr(values, "dtype", "")) != "category":  # which someone chose
-        warn_of_numbers(name, found, counts)
+    chosen = str(getattr(values, "dtype", "")) == "category"
+    if chosen or not warn_of_numbers(name, found, counts):
+        warn_of_unlearnable(name, found.tolist(), int(counts.sum()))
     common = sorted(found[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]].tolist())
     return Column(name, "category", 0.0, bool(absent.any()), tuple(common), len(found) > MOST_CATEGORIES)
 

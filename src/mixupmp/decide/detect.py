@@ -144,8 +144,8 @@ class Detector:
         """What a flag means, as a sentence."""
         if not self.attainable(false_alarm):
             return f"no row can be flagged: {self.rows} held-out rows are too few for a rate of {false_alarm:g}"
-        rate = f"{false_alarm:.1%} of rows like the {self.rows} held-out ones are flagged"
-        return f"about {rate}, without a guarantee" if self.refitted else f"at most {rate}"
+        rate = f"{false_alarm:.1%} of rows like the {self.rows} held-out ones"
+        return f"the aim is to flag {rate}, without a guarantee" if self.refitted else f"at most {rate} are flagged"
 
     def score_named(self, score: str = AUTO) -> str:
         """The name of a score that the held-out rows have; "auto" is "nearest" where they have it, else "entropy"."""

@@ -124,7 +124,7 @@ def test_strange_rows_are_flagged_at_the_rate_that_was_asked() -> None:
         assert prediction.flagged == (prediction.p_value <= 0.1)
     assert model.rule.guarantee().flags == "at most 10.0% of rows like the 99 held-out ones are flagged, by entropy"
     kept = served_model(posterior, detector=refitted_detector([posterior.member_outputs(familiar.inputs)]))
-    assert kept.rule.guarantee().flags.startswith("about 5.0% of rows")
+    assert kept.rule.guarantee().flags.startswith("the aim is to flag 5.0% of rows")
     assert kept.predict(images(1))[0].p_value is not None  # type: ignore[union-attr]
     bare = served_model(posterior).predict(images(1))[0]
     assert bare is not None
