@@ -1,7 +1,8 @@
 """Run the pages of docs/gallery and write what each code block prints and draws below it: `make gallery`.
 
 A page is its own source: the Python blocks are run in order, in a folder of their own, and what stood between
-`<!-- output -->` and `<!-- end -->` after a block is replaced. Pictures go to docs/gallery/pictures.
+`<!-- output -->` and `<!-- end -->` after a block is replaced. Pictures go to docs/gallery/pictures, and a notebook of
+the page, with its outputs, to docs/gallery/notebooks.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("Agg")
+from docs.tools import notebooks
 from matplotlib import pyplot as plt
 from PIL import Image
 
-GALLERY = Path(__file__).resolve().parents[1] / "gallery"
 BLOCK = re.compile(r"(^```python\n(.*?)^```\n)(?:\n<!-- output -->\n.*?<!-- end -->\n)?", re.MULTILINE | re.DOTALL)
 DOTS_PER_INCH = 110
 COLORS = 128
@@ -45,7 +46,7 @@ def run(page: Path) -> str:
             pictures += 1
             name = f"{page.stem}-{pictures}.png"
             figure = plt.figure(number)
-            path = GALLERY / "pictures" / name
+            path = notebooks.GALLERY / "pictures" / name
             figure.savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight", metadata={"Software": ""})
             Image.open(path).convert("RGB").quantize(COLORS).save(path, optimize=True)  # a third of the bytes
             parts.append(f"![{figure.get_label() or 'What the block draws'}](pictures/{name})")
@@ -57,14 +58,15 @@ def run(page: Path) -> str:
 
 
 def main(chosen: list[str]) -> None:
-    (GALLERY / "pictures").mkdir(exist_ok=True)
+    (notebooks.GALLERY / "pictures").mkdir(exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warnings.simplefilter("ignore")
-    for page in sorted(GALLERY.glob("*.md")):
-        if (not chosen or page.stem in chosen) and BLOCK.search(page.read_text()):
+    for page in notebooks.pages():
+        if not chosen or page.stem in chosen:
             start = time.perf_counter()
             text = run(page)
             page.write_text(text)
+            notebooks.write(page)
             sys.stderr.write(f"{page.stem}: {time.perf_counter() - start:.0f} s\n")
 
 

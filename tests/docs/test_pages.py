@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import warnings
 from collections.abc import Iterator
@@ -118,3 +120,23 @@ def test_no_picture_of_the_gallery_is_large() -> None:
     assert pictures
     for picture in pictures:
         assert picture.stat().st_size < 100_000, picture.name
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name == "gallery" and blocks(page)], ids=name_of
+)
+def test_a_notebook_holds_the_code_of_its_page_and_its_outputs(page: Path) -> None:
+    """`python -m docs.tools.notebooks` writes them anew."""
+    path = page.parent / "notebooks" / f"{page.stem}.ipynb"
+    assert f"](notebooks/{path.name})" in page.read_text()
+    notebook = json.loads(path.read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 4)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert ["".join(cell["source"]) for cell in code] == [block.rstrip() for block in blocks(page)]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    printed = ["".join(output["text"]) for output in outputs if output["output_type"] == "stream"]
+    assert printed == re.findall(r"^```text\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    drawn = [base64.b64decode(output["data"]["image/png"]) for output in outputs if "data" in output]
+    pictures = re.findall(r"\]\((pictures/\S+)\)", page.read_text())
+    assert drawn == [(page.parent / picture).read_bytes() for picture in pictures]
+    assert path.stat().st_size < 200_000
