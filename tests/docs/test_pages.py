@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from docs.tools.notebooks import cells
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
@@ -139,4 +140,5 @@ def test_a_notebook_holds_the_code_of_its_page_and_its_outputs(page: Path) -> No
     drawn = [base64.b64decode(output["data"]["image/png"]) for output in outputs if "data" in output]
     pictures = re.findall(r"\]\((pictures/\S+)\)", page.read_text())
     assert drawn == [(page.parent / picture).read_bytes() for picture in pictures]
+    assert notebook["cells"] == list(cells(page)), "the text is of an earlier page"
     assert path.stat().st_size < 200_000
