@@ -113,7 +113,8 @@ def test_a_run_is_calibrated_and_predictions_and_evaluations_use_it(tmp_path: Pa
     assert torch.allclose(torch.tensor([list(line["probabilities"].values()) for line in found]).double(), expected)
 
 
-def test_a_calibrator_that_is_no_temperature_is_evaluated(tmp_path: Path) -> None:
+def test_a_calibrator_that_is_no_temperature_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     inputs = DIGITS.test.inputs
     model = PosteriorClassifier(deep_ensemble(2), recipe=Recipe(epochs=2), random_state=0)
     model.fit(inputs[:300], DIGITS.test.labels[:300].numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mixupmp import Recipe
@@ -40,6 +41,7 @@ def expected(estimator: Any) -> dict[str, str]:
     return {"check_sample_weight_equivalence_on_dense_data": reason}
 
 
+@pytest.mark.filterwarnings("ignore::mixupmp.estimators.base.WorseThanConstant")  # their targets are noise
 @parametrize_with_checks(
     [
         MixupMPClassifier(ratio=0.5, members=2, network=small, recipe=RECIPE, engine="inline"),

@@ -64,7 +64,7 @@ def test_doubt_is_noise_and_disagreement(fitted: MixupMPRegressor, line: tuple[A
 
 def test_scale_and_shift_of_targets_do_not_matter(line: tuple[Any, Any]) -> None:
     recipe = Recipe(epochs=5, optimizer="adamw", learning_rate=1e-2)
-    model = MixupMPRegressor(ratio=1, members=1, recipe=recipe, random_state=0)
+    model = MixupMPRegressor(ratio=1, alpha=1.0, members=1, calibrate=False, recipe=recipe, random_state=0)
     plain = model.fit(*line).predict(line[0])
     assert np.allclose(model.fit(line[0], 1e3 * line[1] - 5).predict(line[0]), 1e3 * plain - 5, rtol=1e-4)
 
@@ -75,7 +75,7 @@ def test_targets_that_are_tiny_huge_or_far_from_zero(
     line: tuple[Any, Any], tmp_path: Path, scale: float, shift: float
 ) -> None:
     recipe = Recipe(epochs=5, optimizer="adamw", learning_rate=1e-2)
-    model = MixupMPRegressor(ratio=1, members=1, recipe=recipe, random_state=0)
+    model = MixupMPRegressor(ratio=1, alpha=1.0, members=1, calibrate=False, recipe=recipe, random_state=0)
     plain, deviation = model.fit(*line).predict(line[0], return_std=True)
     mean, found = model.fit(line[0], scale * line[1] + shift).predict(line[0], return_std=True)
     assert np.allclose((mean - shift) / scale, plain, atol=1e-4)

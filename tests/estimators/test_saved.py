@@ -73,7 +73,7 @@ def test_column_names_come_back_and_are_checked(iris: Any, quick: Recipe, tmp_pa
 
 def test_a_regressor_comes_back_with_the_scale_of_its_targets(iris: Any, quick: Recipe, tmp_path: Path) -> None:
     X, y = iris[0][:, :3], 100 + 7 * iris[0][:, 3]
-    model = MixupMPRegressor(0.1, members=2, recipe=quick, search=Search(), random_state=0).fit(X, y)
+    model = MixupMPRegressor(0.1, 1.0, members=2, recipe=quick, search=Search(), random_state=0).fit(X, y)
     model.calibrator_ = VarianceFactor(2.5)
     model.save(tmp_path / "model")
     back = MixupMPRegressor.load(tmp_path / "model")

@@ -113,7 +113,7 @@ def test_estimators_export_themselves(tmp_path: Path) -> None:
     classifier.export_onnx(tmp_path / "classifier.onnx")
     found = answers(tmp_path / "classifier.onnx", torch.from_numpy(features))
     assert np.abs(found["probabilities"] - classifier.predict_proba(features)).max() < 1e-5
-    regressor = MixupMPRegressor(1, members=2, recipe=recipe).fit(features, 50 + 9 * features[:, 0])
+    regressor = MixupMPRegressor(1, 1.0, members=2, recipe=recipe).fit(features, 50 + 9 * features[:, 0])
     regressor.calibrator_ = VarianceFactor(2.5)
     regressor.export_onnx(tmp_path / "regressor.onnx")
     found = answers(tmp_path / "regressor.onnx", torch.from_numpy(features))

@@ -24,7 +24,10 @@ def test_every_case_is_read_or_refused(target: Target, tmp_path: Path) -> None:
         trial.read.append(content)
     for path in corpus(target.name):
         trial.run(check, path.read_bytes())
-    try_cases(target, check, trial, CASES, 0, lambda content: None, around=2)
+    for seed in range(4):  # what Hypothesis draws depends on the process, and can be refused throughout
+        try_cases(target, check, trial, CASES, seed, lambda content: None, around=2)
+        if trial.accepted:
+            break
     assert trial.cases >= CASES
     # Where all are refused, nothing behind the first checks is tried. Any change of a manifest is damage.
     assert trial.accepted or target.name == "manifest"

@@ -166,7 +166,7 @@ class HeldOutEvaluator:
         pairs = zip(self.plans, self.held, strict=True)
         constant = torch.cat([constant_losses(plan.train, held) for plan, held in pairs])  # type: ignore[arg-type]
         mean, error = self.difference(losses, constant)
-        if mean <= error:
+        if mean <= 2 * error:
             return None
         return (
             f"on {self.rows} held-out rows the NLL is {mean:.2f} ± {error:.2f} above that of one Gaussian for all: "

@@ -149,7 +149,7 @@ class Scene:
                 f"method = {method_call(self.method())}",
                 f"recipe = {recipe_call(self.recipe())}",
                 f"plan = mixupmp.plan_for(dataset, method, 'mlp', recipe, seed={self.seed})",
-                "posterior = mixupmp.fit(plan, engine='vectorized')",
+                "posterior = mixupmp.fit(plan, engine='vectorized', keep_collapsed=True)  # as the page shows",
             )
         )
 
