@@ -170,6 +170,16 @@ def test_every_base_measure_leaves_what_was_seen_alone(base: BaseMeasure, kind: 
     assert not torch.equal(drawn[0].inputs, drawn[2].inputs)
 
 
+@pytest.mark.parametrize("base", BASES, ids=str)
+def test_every_base_measure_takes_points_or_says_that_it_does_not(base: BaseMeasure, generator: Generator) -> None:
+    """So that the playground can find those to show by trying them."""
+    if "plane" in TAKES[type(base).__module__.rpartition(".")[2]]:
+        assert base.sample(rows_of("plane"), 64, generator).inputs.shape == (64, 2)
+    else:
+        with pytest.raises(InvalidArgument, match="inputs"):
+            base.sample(rows_of("plane"), 64, generator)
+
+
 @pytest.mark.parametrize(("base", "kind"), CASES, ids=map(str, CASES))
 def test_pseudo_rows_weigh_as_much_as_seen_ones(base: BaseMeasure, kind: str, generator: Generator) -> None:
     """Rows that count three times are as if they had been seen three times; then r stays the ratio of the two."""

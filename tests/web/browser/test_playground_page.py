@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from playground.toys import Mirrored
 from serve.live import served
 
+from mixupmp.core.base_measures import BASE_MEASURES
 from mixupmp.web.playground.app import create_app
 
 # Few members and steps: what is tested is that pictures follow, not how good they get.
@@ -75,6 +77,25 @@ def test_warped_blends_can_be_seen(visit: Callable[..., Any], address: str) -> N
     assert page.locator("#landscape-title").inner_text().startswith("Warped MixupMP, r = 1")
     assert "base=mixupmp.WarpedMixup()" in page.locator("#snippet").inner_text()
     assert page.locator("#alpha-row").is_visible()
+
+
+def test_a_new_base_measure_can_be_chosen_and_linked_to(
+    visit: Callable[..., Any], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BASE_MEASURES, "mirrored", Mirrored())
+    page = visit(address + SMALL).page
+    settled(page)
+    page.get_by_text("Other futures").click()
+    trained_again(page, lambda: page.get_by_label("Mirror Mixup").check())
+    assert page.locator("#landscape-title").inner_text().startswith("Mirror MixupMP, r = 1")
+    assert page.locator("#alpha-row").is_visible()
+    assert not page.locator("#variance-row").is_visible()
+    trained_again(page, lambda: page.locator("#alpha").press("Home"))
+    assert "Mirrored(alpha=0.05)" in page.locator("#snippet").inner_text()
+    again = visit(page.url).page
+    settled(again)
+    assert again.get_by_role("radio", name="Mirror MixupMP").is_checked()
+    assert landscape(again) == landscape(page)
 
 
 def test_drawing_points_retrains(visit: Callable[..., Any], address: str) -> None:

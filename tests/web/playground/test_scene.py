@@ -9,12 +9,13 @@ import torch
 from mixupmp import Posterior
 from mixupmp.core.errors import BadData, MixupMPError
 from mixupmp.train.vectorized.engine import VectorizedFit
-from mixupmp.web.playground.scene import MOST_POINTS, PREDICTIVES, Scene
+from mixupmp.web.playground.futures import futures
+from mixupmp.web.playground.scene import MOST_POINTS, Scene
 
 TWO_HEAPS = tuple((x / 10, y / 10, label) for label, x, y in ((0, -50, -41), (0, -40, -52), (1, 45, 50), (1, 52, 47)))
 
 
-@pytest.mark.parametrize("predictive", PREDICTIVES)
+@pytest.mark.parametrize("predictive", futures())
 @pytest.mark.parametrize("points", [None, TWO_HEAPS])
 def test_the_snippet_fits_the_members_that_the_page_shows(predictive: str, points: object) -> None:
     scene = Scene(predictive=predictive, ratio=0.5, members=2, steps=3, seed=4, points=points)  # type: ignore[arg-type]

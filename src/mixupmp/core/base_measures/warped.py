@@ -17,7 +17,7 @@ from mixupmp.core.errors import check, number
 
 @dataclass(frozen=True)
 class WarpedMixup:
-    """Similarity Kernel Mixup: near pairs are blended evenly, far pairs hardly (Bouniot et al. 2025).
+    """Warped Mixup: near pairs are blended evenly, far pairs hardly (Similarity Kernel Mixup, Bouniot et al. 2025).
 
     lambda ~ Beta(tau, tau) with tau = alpha exp(-(d - 1) / (2 width^2)), where d is the pair's squared distance over
     the mean of the batch's pairs. It is the authors' uniform share warped by the inverse of that Beta's distribution
@@ -65,7 +65,7 @@ class WarpedMixup:
 
 @dataclass(frozen=True)
 class CMixup:
-    """C-Mixup: pairs whose targets are near are blended more often, for regression (Yao et al. 2022).
+    """C-Mixup: pairs whose targets are near are blended more often (for regression, Yao et al. 2022).
 
     i is uniform, P(j | i) is proportional to w_j exp(-|y_i - y_j|^2 / (2 bandwidth^2)) with w the rows' weights, and
     lambda ~ Beta(alpha, alpha). The blend has the weight w_i.

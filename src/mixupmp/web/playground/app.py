@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.web.pages import content_security_policy, render
+from mixupmp.web.playground.futures import PAPER, others
 from mixupmp.web.playground.live import frames, seen
 from mixupmp.web.playground.scene import Scene
 from mixupmp.web.running import Server, add_scripts, address_of, bound_socket
@@ -70,7 +71,7 @@ def create_app(token: str | None = None, host: str = "127.0.0.1") -> FastAPI:
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        return HTMLResponse(render("playground.html.j2"))
+        return HTMLResponse(render("playground.html.j2", paper=PAPER, others=others()))
 
     @app.get("/healthz")
     async def health() -> dict[str, str]:

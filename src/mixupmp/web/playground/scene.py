@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, TypeAlias
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure, WarpedMixup
 from mixupmp.core.errors import BadData, InvalidArgument
-from mixupmp.core.methods import (
-    Method,
-    bayesian_bootstrap,
-    dp_mp_perturbed,
-    dp_mp_uniform,
-    martingale_posterior,
-    mixup_mp,
-)
+from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import load
 from mixupmp.data.clusters import LIMIT
 from mixupmp.train.plans import plan_for
+from mixupmp.web.playground.futures import futures
 from mixupmp.web.report.recipe_text import method_call, recipe_call
 
 # Limits on what a page may request from the machine that serves it.
@@ -38,21 +31,17 @@ def _not_nan(value: float) -> float:
     return value
 
 
+def _known_future(name: str) -> str:
+    if name not in (known := futures()):
+        raise ValueError(f"predictive must be one of {', '.join(known)}")
+    return name
+
+
 def _infinity(value: object) -> object:
     return inf if value == "inf" else value  # JSON has no infinity
 
 
-Predictive = Literal[
-    "mixup-mp",
-    "bayesian-bootstrap",
-    "dp-mp-perturbed",
-    "dp-mp-uniform",
-    "warped-mixup",
-    "smote",
-    "gaussian-copula",
-    "feature-swap",
-]
-PREDICTIVES: tuple[str, ...] = get_args(Predictive)
+Predictive = Annotated[str, AfterValidator(_known_future)]
 Ratio = Annotated[float, Field(strict=True), BeforeValidator(_infinity), AfterValidator(_not_nan)]
 Scale = Annotated[float, Field(strict=True, ge=0.01, le=100, allow_inf_nan=False)]
 Rate = Annotated[float, Field(strict=True, ge=1e-4, le=5, allow_inf_nan=False)]
@@ -69,9 +58,9 @@ class Scene:
     Parameters
     ----------
     predictive
-        Which future.
+        Which future, a name of `futures`.
     ratio, alpha, variance
-        r, alpha of Mixup, plain or warped, and the variance of perturbed copies.
+        r, alpha of blends and the variance of perturbed copies, where the future has them.
     members, steps, learning_rate, seed
         Of the fit.
     points
@@ -100,19 +89,8 @@ class Scene:
 
     def method(self) -> Method:
         """The predictive, with an explicit ensemble."""
-        if self.predictive == "bayesian-bootstrap":
-            return bayesian_bootstrap(self.members)
-        if self.predictive == "dp-mp-perturbed":
-            return dp_mp_perturbed(self.ratio, self.variance, self.members)
-        if self.predictive == "dp-mp-uniform":
-            return dp_mp_uniform(self.ratio, -LIMIT, LIMIT, self.members)
-        if self.predictive == "mixup-mp":
-            return mixup_mp(self.ratio, self.alpha, self.members)
-        return martingale_posterior(self.ratio, self.base(), self.members)
-
-    def base(self) -> BaseMeasure:
-        """The base measure that the predictive is named after."""
-        return WarpedMixup(self.alpha) if self.predictive == "warped-mixup" else BASE_MEASURES[self.predictive]
+        future = futures()[self.predictive]
+        return future.make(members=self.members, **{name: getattr(self, name) for name in future.settings})
 
     def recipe(self) -> Recipe:
         """Plain gradient descent on all rows at once, as in the paper's 2-D example."""

@@ -6,6 +6,9 @@ import { train } from "./stream.js";
 
 const get = (id) => document.getElementById(id);
 const controls = get("controls"), futureCanvas = get("future"), landscapeCanvas = get("landscape"), besideCanvas = get("beside-picture");
+const options = [...controls.elements.predictive]; // as the server knows them
+const optionOf = (name) => options.find(({ value }) => value === name).dataset;
+const depends = (setting) => optionOf(scene.predictive).settings.split(" ").includes(setting);
 const scales = { alpha: decades(0.05, 20), variance: decades(0.25, 64) };
 const BRUSH = 0.9, SPRAY = 3, REACH = 1.2, MOST_POINTS = 3000;
 
@@ -13,7 +16,7 @@ let clusters = null; // the paper's, once they are known; a link may say only wh
 const readLink = async () => {
   const text = location.hash.slice(1);
   if (needsClusters(text)) clusters ??= await (await fetch("clusters")).json();
-  return fromLink(text, clusters);
+  return fromLink(text, options.map(({ value }) => value), clusters);
 };
 let scene = await readLink();
 let second = null; // the landscape of the second r
@@ -41,10 +44,9 @@ const draw = () => {
 
 const says = (ratio) => (ratio === Infinity ? "∞" : String(ratio));
 const nameOf = ({ predictive, ratio }) => {
-  if (predictive === "bayesian-bootstrap") return "Bayesian bootstrap";
   if (predictive === "mixup-mp") return ratio === 0 ? "Deep ensemble (r = 0)" : ratio === Infinity ? "Mixup ensemble (r = ∞)" : `MixupMP, r = ${ratio}`;
-  const chosen = document.querySelector(`input[name="predictive"][value="${predictive}"]`);
-  return `${chosen.parentElement.querySelector("b").textContent}, r = ${says(ratio)}`;
+  const { heading, settings } = optionOf(predictive);
+  return settings.includes("ratio") ? `${heading}, r = ${says(ratio)}` : heading;
 };
 
 function showScene() {
@@ -63,7 +65,7 @@ function showScene() {
     get("beside").value = Math.round(100 * placeOf(scene.beside));
     get("beside-said").textContent = `r = ${says(scene.beside)}`;
   }
-  if (predictive === "bayesian-bootstrap") get("ratio-hint").textContent = "The bootstrap simulates no rows.";
+  if (!depends("ratio")) get("ratio-hint").textContent = "The bootstrap simulates no rows.";
   for (const name of ["alpha", "variance"]) {
     get(name).value = Math.round(100 * scales[name].of(scene[name]));
     get(`${name}-said`).textContent = scene[name];
@@ -73,9 +75,8 @@ function showScene() {
     get(name).value = scene[name];
     get(`${name}-said`).textContent = Number(scene[name]).toLocaleString("en");
   }
-  enable("ratio", predictive !== "bayesian-bootstrap");
-  get("alpha-row").hidden = !["mixup-mp", "warped-mixup"].includes(predictive);
-  get("variance-row").hidden = predictive !== "dp-mp-perturbed";
+  enable("ratio", depends("ratio"));
+  for (const name of ["alpha", "variance"]) get(`${name}-row`).hidden = !depends(name);
 }
 
 const enable = (name, on) => {

@@ -1,6 +1,5 @@
 // The view as a value: what the sliders say, and the link that says the same.
 export const DEFAULTS = { predictive: "mixup-mp", ratio: 1, alpha: 1, variance: 4, members: 10, steps: 3000, seed: 0, beside: null, points: null };
-const PREDICTIVES = ["mixup-mp", "bayesian-bootstrap", "dp-mp-perturbed", "dp-mp-uniform", "warped-mixup", "smote", "gaussian-copula", "feature-swap"];
 const NUMBERS = { alpha: [0.01, 100], variance: [0.01, 100], members: [1, 16], steps: [1, 20000], seed: [0, 2147483647] };
 
 // r from 0 to infinity on a slider of finite length: its place is r / (1 + r), the share of simulated rows.
@@ -84,11 +83,11 @@ export const toLink = (scene, clusters) => {
   return words.toString();
 };
 
-// What a link says; whatever it gets wrong stays as it is by default.
-export const fromLink = (text, clusters) => {
+// What a link says; whatever it gets wrong stays as it is by default. The page's options say which predictives there are.
+export const fromLink = (text, predictives, clusters) => {
   const scene = { ...DEFAULTS };
   const words = new URLSearchParams(text);
-  if (PREDICTIVES.includes(words.get("predictive"))) scene.predictive = words.get("predictive");
+  if (predictives.includes(words.get("predictive"))) scene.predictive = words.get("predictive");
   for (const name of ["ratio", "beside"]) {
     const ratio = words.get(name) === "inf" ? Infinity : Number(words.get(name));
     if (words.has(name) && ratio >= 0) scene[name] = ratio;
