@@ -6,7 +6,8 @@ import torch
 from mixupmp import Rows
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.decide.calibrators import Temperature
-from mixupmp.decide.detect import refitted_detector
+from mixupmp.decide.detect import SCORES, fit_detector, refitted_detector
+from mixupmp.decide.features import fit_reference
 from mixupmp.metrics import mutual_information, predictive_entropy
 from mixupmp.web.serve import served_model
 from mixupmp.web.serve.model import DecisionRule, fit_decision_rule
@@ -132,3 +133,45 @@ def test_strange_rows_are_flagged_at_the_rate_that_was_asked() -> None:
     assert bare.flagged is None
     with pytest.raises(InvalidArgument, match="false_alarm"):
         served_model(posterior, false_alarm=1.5)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_flags_by_any_score_are_those_of_the_detector(score: str) -> None:
+    posterior = table_posterior()
+    rows = Rows(torch.randn(99, 5), torch.arange(99) % 3)
+    detector = fit_detector(posterior, rows.inputs[50:], fit_reference(posterior, rows))
+    model = served_model(posterior, rows, detector=detector, false_alarm=0.1, score=score)
+    inputs = 3 * torch.randn(30, 5)
+    expected = detector.detect(posterior, inputs, score, 0.1)
+    for row, one in enumerate(model.predict(inputs)):
+        assert one is not None
+        assert (one.score, one.p_value) == (expected.scores[row], expected.p_values[row])
+        assert one.flagged == expected.flagged[row]
+    said = model.rule.guarantee()
+    assert (said.score, said.score_threshold) == (score, expected.threshold)
+    assert said.flags == f"at most 10.0% of rows like the 49 held-out ones are flagged, by {score}"
+    assert said.rows == 99  # of sets and abstention
+    assert model.predict(torch.tensor([[1.0] * 5, [3e38] * 5]))[1] is None
+
+
+@pytest.mark.parametrize("score", ["energy", "nearest"])
+def test_onnx_gives_the_same_scores(score: str) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    posterior = table_posterior()
+    rows = Rows(torch.randn(99, 5), torch.arange(99) % 3)
+    detector = fit_detector(posterior, rows.inputs[50:], fit_reference(posterior, rows))
+    models = [served_model(posterior, detector=detector, score=score, runtime=name) for name in ("torch", "onnx")]  # type: ignore[arg-type]
+    ours, theirs = (torch.tensor([one.score for one in model.predict(rows.inputs[:9]) if one]) for model in models)
+    assert len(ours) == len(theirs) == 9
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_score_needs_rows_to_compare_with() -> None:
+    posterior = table_posterior()
+    with pytest.raises(InvalidArgument, match="Give held_out, or a detector"):
+        served_model(posterior, score="energy")
+    rows = Rows(torch.randn(40, 5), torch.arange(40) % 3)
+    assert served_model(posterior, rows, score="energy").rule.guarantee().score == "energy"
+    with pytest.raises(InvalidArgument, match="Distances need a network"):
+        served_model(posterior, rows, score="nearest")

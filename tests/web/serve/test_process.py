@@ -13,11 +13,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
+from commands import mixupmp
 
+from mixupmp import MixupMPClassifier, Recipe, load, save
 from mixupmp.cli import main
 from mixupmp.data import load as load_dataset
 
@@ -127,6 +130,93 @@ def test_a_crowd_is_answered_in_full(running: tuple[subprocess.Popen[str], str])
     assert set(crowd.statuses) <= {200, 503}
     assert crowd.statuses[200] > 64
     assert server.poll() is None
+
+
+def detected(run: Path, *options: object) -> dict[str, Any]:
+    said = mixupmp("detect", run, *options, "--json")
+    assert said.code == 0, said
+    return cast(dict[str, Any], said.json)
+
+
+def flags_of(address: str, rows: Path) -> dict[str, Any]:
+    """What the server says of the rows in this file, all at once and a row at a time."""
+    binary = {"content-type": "application/octet-stream"}
+    with httpx.Client(base_url=address, timeout=30) as client:
+        told = client.post("/predict", content=rows.read_bytes(), headers=binary).json()["predictions"]
+        for row, inputs in enumerate(np.load(rows)[:3]):
+            (alone,) = client.post("/predict", json={"inputs": inputs.tolist()}).json()["predictions"]
+            assert alone["score"] == pytest.approx(told[row]["score"], rel=1e-6, abs=1e-6)
+        return {**client.get("/metadata").json()["decisions"], "rows": told}
+
+
+def assert_same_flags(served: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert served["score"] == expected["score"]
+    assert served["score_threshold"] == expected["threshold"]
+    for ours, theirs in zip(served["rows"], expected["detected"], strict=True):
+        assert ours["score"] == pytest.approx(theirs["score"], rel=1e-6, abs=1e-6)
+        assert (ours["p_value"], ours["flagged"]) == (theirs["p_value"], theirs["flagged"])
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty digits, and twenty pictures of noise."""
+    path = tmp_path_factory.mktemp("rows") / "rows.npy"
+    noise = np.random.default_rng(0).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    np.save(path, np.concatenate([load_dataset("digits").test.inputs[:20].numpy(), noise]))
+    return path
+
+
+@pytest.mark.parametrize("score", ["auto", "energy", "mutual_information"])
+def test_flags_go_by_the_score_and_the_rows_that_detect_takes(run: Path, strange: Path, score: str) -> None:
+    expected = detected(run, "--input", strange, "--score", score, "--false-alarm", "0.2")
+    with process(run, "--score", score, "--false-alarm", "0.2") as (_, address):
+        found = flags_of(address, strange)
+    assert_same_flags(found, expected)
+    assert found["flags"].endswith(f"by {expected['score']}")
+
+
+@pytest.mark.parametrize("score", ["nearest", "mahalanobis"])
+def test_distances_of_features_are_compared_with_rows_that_are_given(run: Path, strange: Path, score: str) -> None:
+    expected = detected(run, "--input", strange, "--score", score, "--held-out", "digits")
+    with process(run, "--score", score, "--data", "digits") as (_, address):
+        found = flags_of(address, strange)
+    assert_same_flags(found, expected)
+    assert found["flags"] == f"at most 5.0% of rows like the 898 held-out ones are flagged, by {score}"
+    assert sum(row["flagged"] for row in found["rows"][20:]) > 10
+
+
+def test_a_table_is_scored_to_the_last_bit_as_detect_does(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(120, 4)).astype(np.float32)
+    model = MixupMPClassifier(members=2, ratio=1.0, alpha=1.0, network="mlp", recipe=Recipe(epochs=3))
+    model.fit(rows[60:], rows[60:, 0] > 0).calibrate_on(rows[:60], rows[:60, 0] > 0)
+    model.save(tmp_path / "model")
+    np.save(tmp_path / "rows.npy", np.concatenate([rows[:10], np.full((1, 4), 1e4, np.float32)]))
+    for score in ("max_probability", "nearest"):
+        expected = detected(tmp_path / "model", "--input", tmp_path / "rows.npy", "--score", score)
+        with process(tmp_path / "model", "--score", score) as (_, address):
+            found = flags_of(address, tmp_path / "rows.npy")
+        assert_same_flags(found, expected)
+        if score == "max_probability":
+            ours = [row["score"] for row in found["rows"]]
+            assert ours == [row["score"] for row in expected["detected"]]
+
+
+def test_a_score_that_the_run_does_not_hold_is_refused_at_the_start(run: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match=r"it did not start: (?s:.*)--score must be one that"),
+        process(run, "--score", "nearest"),
+    ):
+        pass
+    save(load(run), tmp_path / "bare")
+    for folder, options, said in (
+        (run, ("--score", "nerest"), "nearest"),
+        (run, ("--score", "nearest"), "Or give rows that it was not trained on, --data DATA"),
+        (tmp_path / "bare", ("--score", "energy"), "give some that it was not trained on, --data DATA"),
+        (tmp_path / "bare", ("--score", "nearest", "--data", "digits"), "Take entropy or energy"),
+    ):
+        ended = mixupmp("serve", folder, "--port", "0", *options)
+        assert ended.code == 2, ended
+        assert said in " ".join(ended.err.split())
 
 
 def memory(server: subprocess.Popen[str]) -> float:

@@ -1,31 +1,35 @@
-"""What the server computes: members' probabilities in torch or ONNX, prediction sets, and abstention."""
+"""What the server answers: members' probabilities, prediction sets, abstention, and flags of strange rows."""
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun, InvalidArgument, MissingExtra, check
+from mixupmp.core.errors import BadRun, InvalidArgument, check
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.abstain import Abstention, fit_abstention
 from mixupmp.decide.calibrators import Calibrator, pool
 from mixupmp.decide.conformal import Conformal, fit_conformal
-from mixupmp.decide.detect import FALSE_ALARM, PROBABILITY_SCORES, Detector
-from mixupmp.export.inputs import graph_feed, graph_inputs
-from mixupmp.export.onnx import export_onnx
+from mixupmp.decide.detect import FALSE_ALARM, PROBABILITY_SCORES, Detector, fit_detector
+from mixupmp.export.inputs import graph_inputs
 from mixupmp.metrics import GuaranteeWarning, mutual_information, predictive_entropy
+from mixupmp.web.serve.runtimes import (
+    MemberProbabilities,
+    ScoredMembers,
+    onnx_members,
+    onnx_scored_members,
+    torch_members,
+    torch_scored_members,
+)
 from mixupmp.web.serve.schemas import Guarantee, Prediction
 
-MemberProbabilities = Callable[[Tensor], Tensor]  # raw inputs to (members, rows, classes)
-SCORE = "entropy"  # of members' probabilities, which both runtimes compute
+SCORE = "entropy"  # by which rows are flagged unless another is asked for
 EXAMPLES = 12  # held-out images on the page
 
 
@@ -44,6 +48,7 @@ class DecisionRule:
     rows: int = 0  # held-out rows
     detector: Detector | None = None
     false_alarm: float = FALSE_ALARM
+    score: str = SCORE  # that flags go by
 
     def __post_init__(self) -> None:
         check(0 < self.coverage < 1, "coverage", self.coverage, "between 0 and 1, both excluded")
@@ -66,24 +71,33 @@ class DecisionRule:
             return self.abstention.accepts(probabilities)
         return probabilities.amax(1) >= 1 - self.risk
 
-    def flags(self, members: Tensor) -> tuple[list[float | None], list[bool | None]]:
-        """p-values of (members, rows, classes), and whether each row is flagged as unlike the held-out ones."""
+    def flags(self, scores: Tensor) -> tuple[list[float | None], list[bool | None]]:
+        """p-values of rows with these scores, and whether each is flagged as unlike the held-out ones."""
         if self.detector is None:
-            return [None] * members.shape[1], [None] * members.shape[1]
+            return [None] * len(scores), [None] * len(scores)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GuaranteeWarning)  # `guarantee` says so
-            found = self.detector.judge(PROBABILITY_SCORES[SCORE](members.double()), SCORE, self.false_alarm)
+            found = self.detector.judge(scores, self.score, self.false_alarm)
         return found.p_values.tolist(), found.flagged.tolist()
 
     def guarantee(self) -> Guarantee:
         """What sets, abstention and flags guarantee."""
-        flags = "none: no rows were held out"
+        flags, score, limit = "none: no rows were held out", None, None
         if self.detector is not None:
-            flags = f"{self.detector.guarantee(self.false_alarm)}, by {SCORE}"
+            score = self.score
+            if self.detector.attainable(self.false_alarm):
+                limit = self.detector.threshold(self.false_alarm, score)
+            flags = f"{self.detector.guarantee(self.false_alarm)}, by {self.score}"
         if self.conformal is None or self.abstention is None:
             sentence = "none: no held-out rows were given, so sets and abstention rest on the model's own probabilities"
             return Guarantee(
-                coverage=self.coverage, risk=self.risk, guarantee=sentence, false_alarm=self.false_alarm, flags=flags
+                coverage=self.coverage,
+                risk=self.risk,
+                guarantee=sentence,
+                false_alarm=self.false_alarm,
+                flags=flags,
+                score=score,
+                score_threshold=limit,
             )
         like = f"rows like the {self.rows} held-out ones"
         covered = f"prediction sets hold the true class in at least {self.coverage:.0%} of {like}"
@@ -104,6 +118,8 @@ class DecisionRule:
             guarantee=f"{covered}; {answered}".rstrip("."),
             false_alarm=self.false_alarm,
             flags=flags,
+            score=score,
+            score_threshold=limit,
         )
 
 
@@ -139,6 +155,7 @@ class ServedModel:
     title: str = "A posterior"
     examples: Sequence[tuple[Tensor, str]] = field(default=())  # raw inputs with their labels, for the page
     calibrator: Calibrator | None = None
+    scored: ScoredMembers | None = None  # where flags go by another score than entropy
 
     @property
     def pixels_only(self) -> bool:
@@ -148,20 +165,22 @@ class ServedModel:
     def predict(self, inputs: Tensor) -> list[Prediction | None]:
         """A prediction for each row, or None where a network's output was not finite."""
         with torch.inference_mode():
-            members = self.members(inputs)
+            members, scores = (self.members(inputs), None) if self.scored is None else self.scored(inputs)
             finite = torch.isfinite(members).all(-1).all(0)
             members = torch.where(finite[:, None], members, torch.tensor(1 / members.shape[-1]))
             mean = pool(members, self.calibrator)
             confidence, number = mean.max(1)
             sets, accepted = self.rule.sets(mean).tolist(), self.rule.accepts(mean).tolist()
-            p_values, flagged = self.rule.flags(members)
-            columns = {
+            scores = PROBABILITY_SCORES[SCORE](members.double()) if scores is None else scores
+            p_values, flagged = self.rule.flags(scores)
+            columns: dict[str, list[Any]] = {
                 "number": number.tolist(),
                 "confidence": confidence.tolist(),
                 "probabilities": mean.tolist(),
                 "members": members.transpose(0, 1).tolist(),
                 "entropy": predictive_entropy(mean).tolist(),
                 "mutual_information": mutual_information(members).tolist(),
+                "score": [None] * len(scores) if self.rule.detector is None else scores.tolist(),
                 "p_value": p_values,
                 "flagged": flagged,
             }
@@ -175,37 +194,6 @@ class ServedModel:
         return predictions
 
 
-def torch_members(posterior: Posterior) -> MemberProbabilities:
-    """A posterior's member probabilities, computed by torch; `predict` finds those that are not finite."""
-    return lambda inputs: posterior.member_probabilities(inputs, check_finite=False).cpu()
-
-
-def onnx_members(posterior: Posterior, threads: int = 1) -> MemberProbabilities:
-    """A posterior's member probabilities, computed by onnxruntime."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtra("onnxruntime", "onnx", "The ONNX runtime") from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "posterior.onnx"
-        export_onnx(posterior, path, columns=None)  # requests are encoded before
-        session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-
-    def members(inputs: Tensor) -> Tensor:
-        try:
-            (found,) = session.run(["member_probabilities"], graph_feed(posterior.task, inputs))
-        except Exception as error:  # onnxruntime's own classes
-            if posterior.task.standardize.blendable:
-                raise
-            must = "tokens of the network's vocabulary"
-            raise InvalidArgument("inputs", f"tokens from {inputs.min():g} to {inputs.max():g}", must) from error
-        return torch.from_numpy(found)
-
-    return members
-
-
 def served_model(
     posterior: Posterior,
     held_out: Rows | None = None,
@@ -217,6 +205,7 @@ def served_model(
     calibrator: Calibrator | None = None,
     detector: Detector | None = None,
     false_alarm: float = FALSE_ALARM,
+    score: str | None = None,
 ) -> ServedModel:
     """Make a posterior ready to serve.
 
@@ -240,6 +229,9 @@ def served_model(
         Of rows that the fit held out, for flags where `held_out` is not given.
     false_alarm
         The share of rows like the held-out ones that may be flagged.
+    score
+        What flags go by: a name of `mixupmp.decide.detect.SCORES`, or "auto", compared as `detect` does with the rows
+        of `detector`, or else with `held_out`. None: entropy, compared with `held_out`, or else with `detector`.
 
     Returns
     -------
@@ -249,15 +241,41 @@ def served_model(
     outputs = posterior.task.require_classes("to be served")
     check(runtime in ("torch", "onnx"), "runtime", runtime, "'torch' or 'onnx'")
     classes = _class_names(posterior, outputs)
-    members = onnx_members(posterior) if runtime == "onnx" else torch_members(posterior)
-    usable = detector if detector is not None and SCORE in detector.held_out else None
-    rule = DecisionRule(coverage, risk, detector=usable, false_alarm=false_alarm)
-    examples: Sequence[tuple[Tensor, str]] = ()
+    if score is not None:
+        detector = _compared_with(posterior, score, detector, held_out)
+        score = detector.score_named(score)
+    members, scored = _runtime(posterior, runtime, detector, score)
+    usable = detector if detector is not None and (score or SCORE) in detector.held_out else None
+    rule = DecisionRule(coverage, risk, detector=usable, false_alarm=false_alarm, score=score or SCORE)
     if held_out is not None:
-        rule = fit_decision_rule(members, held_out, coverage, risk, calibrator, false_alarm)
-        chosen = range(0, len(held_out), max(1, len(held_out) // EXAMPLES))
-        examples = tuple((held_out.inputs[row], classes[int(held_out.labels[row])]) for row in chosen)[:EXAMPLES]
-    return ServedModel(posterior, members, rule, classes, runtime, title, examples, calibrator)
+        fitted = fit_decision_rule(members, held_out, coverage, risk, calibrator, false_alarm)
+        rule = fitted if score is None else replace(fitted, detector=usable, score=score)
+    examples = () if held_out is None else _examples(held_out, classes)
+    return ServedModel(posterior, members, rule, classes, runtime, title, examples, calibrator, scored)
+
+
+def _runtime(
+    posterior: Posterior, runtime: str, detector: Detector | None, score: str | None
+) -> tuple[MemberProbabilities, ScoredMembers | None]:
+    """What computes the members, and the score with them where one was asked for."""
+    if score is None or detector is None:
+        return (onnx_members if runtime == "onnx" else torch_members)(posterior), None
+    scored = (onnx_scored_members if runtime == "onnx" else torch_scored_members)(posterior, detector, score)
+    return lambda inputs: scored(inputs)[0], scored
+
+
+def _examples(rows: Rows, classes: tuple[str, ...]) -> tuple[tuple[Tensor, str], ...]:
+    chosen = range(0, len(rows), max(1, len(rows) // EXAMPLES))
+    return tuple((rows.inputs[row], classes[int(rows.labels[row])]) for row in chosen)[:EXAMPLES]
+
+
+def _compared_with(posterior: Posterior, score: str, detector: Detector | None, held_out: Rows | None) -> Detector:
+    """The detector whose rows a score is compared with: the one given, or one fitted to the held-out rows."""
+    if detector is not None and detector.held_out:
+        return detector
+    if held_out is None:
+        raise InvalidArgument("score", score, "None without rows to compare with", "Give held_out, or a detector.")
+    return fit_detector(posterior, held_out.inputs, None if detector is None else detector.reference)
 
 
 def _class_names(posterior: Posterior, outputs: int) -> tuple[str, ...]:

@@ -72,7 +72,8 @@ class Prediction(BaseModel):
     mutual_information: float = Field(description="In nats, between prediction and member: how far members disagree.")
     set: list[str] = Field(description="The prediction set; /metadata says what it guarantees.")
     accepted: bool = Field(description="False: abstain, and leave this row to a person.")
-    p_value: float | None = Field(default=None, description="The share of held-out rows whose entropy is as large.")
+    score: float | None = Field(default=None, description="How strange the row is, by the score that /metadata names.")
+    p_value: float | None = Field(default=None, description="The share of held-out rows whose score is as large.")
     flagged: bool | None = Field(default=None, description="Whether the row is unlike the held-out ones.")
 
 
@@ -105,6 +106,8 @@ class Guarantee(BaseModel):
     guarantee: str = Field(description="The guarantee as a sentence.")
     false_alarm: float = Field(default=0.05, description="The share of rows like the held-out ones that is flagged.")
     flags: str = Field(default="none", description="What flags guarantee.")
+    score: str | None = Field(default=None, description="What flags go by.")
+    score_threshold: float | None = Field(default=None, description="The largest score that is not flagged.")
 
 
 class Networks(BaseModel):
