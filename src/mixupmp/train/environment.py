@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -62,5 +63,7 @@ def last_edit() -> float:
     return max((os.path.getmtime(file) for file in own if os.path.exists(file)), default=0.0)
 
 
+@functools.cache  # sysconfig works them out anew at each call, and last_edit asks for each loaded module
 def _installed() -> tuple[str, ...]:
-    return tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    paths = sysconfig.get_paths()
+    return paths["stdlib"], paths["purelib"], paths["platlib"]
