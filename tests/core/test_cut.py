@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.core.cut import Cut, check_head, features_at, find_cuts, head_of, in_eval_mode
+from mixupmp.core.cut import Cut, check_head, features_at, find_cuts, head_of
 from mixupmp.core.errors import InvalidArgument, UnknownName
+from mixupmp.core.given_network import in_eval_mode
 from mixupmp.networks import CNN, MLP
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mixupmp
+from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.base_measures import Mixture, Mixup, Perturbed
 from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Spectrogram
@@ -28,6 +29,7 @@ ARGUMENTS: dict[object, dict[str, Any]] = {
     Vocabulary: {"words": ("a", "b"), "length": 4},
     WordPieces: {"words": ("##b", "a"), "length": 4},
     Columns: {"columns": (Column("age", "number", fill=3.5), Column("color", "category", categories=("blue", "red")))},
+    ArrayLayout: {"order": "NHWC", "shape": (3, 4, 5), "pixels": True},
     Temperature: {"temperature": 1.5},
     VectorScaling: {"scales": (1.0, 0.5), "shifts": (0.0, 0.1)},
     Isotonic: {"inputs": ((0.0, 1.0), (0.2,)), "outputs": ((0.1, 0.9), (0.5,)), "floor": 0.01},

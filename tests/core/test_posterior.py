@@ -13,9 +13,10 @@ from torch import Generator, Tensor, nn
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.fast.stacked import GROUPED_ROWS, StackedForward, can_stack
+from mixupmp.core.given_network import logits_of
 from mixupmp.core.laplace_posterior import LaplacePosterior
 from mixupmp.core.likelihoods import Categorical, Gaussian
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.networks import CNN, MLP, ResNet18, WideResNet
 from small_posteriors import TASK, ensemble, inputs_of, seeded

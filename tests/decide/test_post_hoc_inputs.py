@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
+import mixupmp
 from mixupmp import IterableRows, MixupMPClassifier, Recipe, ensemble_of, posterior_of
-from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.errors import BadData, InvalidArgument
+from mixupmp.networks import CNN
 
 ROWS = 40
 QUICK = Recipe(epochs=2, batch_size=16, optimizer="adamw", learning_rate=1e-2)
@@ -166,16 +171,85 @@ def test_one_number_for_each_row_may_be_among_several_inputs() -> None:
     assert model.fit(X, LABELS).predict_proba(X).shape == (ROWS, 3)
 
 
-def test_pixels_are_uint8_or_floats() -> None:
-    network = nn.Sequential(nn.Flatten(), mlp())
-    pixels = random.integers(0, 256, (ROWS, 1, 2, 2))
-    posterior = posterior_of(network, pixels.astype(np.uint8), LABELS, recipe=QUICK)
-    assert posterior.probabilities(pixels.astype(np.uint8)).shape == (ROWS, 3)  # an array, as posterior_of takes it
-    for wide in (pixels, pixels.astype(np.uint16), pixels.astype(np.int32)):
-        for given in (wide, torch.as_tensor(wide)):
-            with pytest.raises(InvalidArgument, match=r"uint8 pixels or floats.*divided by 65535"):
-                posterior_of(network, given, LABELS)
-            with pytest.raises(InvalidArgument, match="uint8 pixels or floats"):
-                ensemble_of([network], given[:2])
-            with pytest.raises(InvalidArgument, match="uint8 pixels or floats"):
-                posterior.probabilities(given)
+def convolution(channels: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 8), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(8, 3))
+
+
+BYTES = random.integers(0, 256, (ROWS, 6, 8, 3)).astype(np.uint8)  # channels last
+FIRST = np.ascontiguousarray(BYTES.transpose(0, 3, 1, 2))
+GRAY = BYTES[..., 0]
+DEEP = random.integers(0, 65_536, (ROWS, 6, 8, 3)).astype(np.uint16)
+# Images as people have them, and as the network takes them.
+IMAGES: dict[str, tuple[Any, Any]] = {
+    "channels last": (BYTES, FIRST),
+    "channels last, floats": (BYTES / 255, np.float32(FIRST / 255)),
+    "channels last, a tensor": (torch.from_numpy(BYTES), FIRST),
+    "PIL images": ([Image.fromarray(image) for image in BYTES], FIRST),
+    "gray PIL images": ([Image.fromarray(image) for image in GRAY], GRAY[:, None]),
+    "gray": (GRAY, GRAY[:, None]),
+    "whole numbers": (FIRST.astype(np.int64), FIRST),
+    "uint16": (DEEP, np.float32(DEEP.transpose(0, 3, 1, 2)) / 65_535),
+    "gray uint16": (torch.from_numpy(DEEP[..., 0]), np.float32(DEEP[:, None, ..., 0]) / 65_535),
+}
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_images_in_every_form_are_the_same_images(kind: str, tmp_path: Path) -> None:
+    X, taken = IMAGES[kind]
+    network = convolution(taken.shape[1])
+    expected = posterior_of(network, taken, LABELS, members=1, recipe=QUICK).probabilities(taken)
+    posterior = posterior_of(network, X, LABELS, members=1, recipe=QUICK, validation=(X, LABELS), ratio=inf, alpha=0.1)
+    assert posterior.task.input_shape == taken.shape[1:]
+    posterior = posterior_of(network, X, LABELS, members=1, recipe=QUICK)
+    for same in (X, taken if taken.dtype == np.uint8 else torch.from_numpy(taken)):
+        torch.testing.assert_close(posterior.probabilities(same), expected)
+    mixupmp.save(posterior, tmp_path / "run")
+    loaded = mixupmp.load(tmp_path / "run", network=lambda: convolution(taken.shape[1]))
+    assert torch.equal(loaded.probabilities(X), posterior.probabilities(X))
+    alone = network(torch.from_numpy(taken).float() / (255 if taken.dtype == np.uint8 else 1)).softmax(1).detach()
+    torch.testing.assert_close(ensemble_of([network], X[:4]).probabilities(X), alone)
+    model = MixupMPClassifier.from_network(network, members=1, random_state=0).set_params(recipe=QUICK).fit(X, LABELS)
+    torch.testing.assert_close(model.posterior_.probabilities(torch.from_numpy(taken)), expected)
+
+
+def test_a_layout_says_what_a_shape_does_not() -> None:
+    either = random.integers(0, 256, (ROWS, 3, 8, 3)).astype(np.uint8)  # the network takes it both ways
+    given = either.transpose(0, 3, 1, 2)
+    network = convolution(3)
+    expected = posterior_of(network, given, LABELS, members=1, recipe=QUICK).probabilities(given)
+    posterior = posterior_of(network, either, LABELS, members=1, recipe=QUICK, layout="NHWC")
+    torch.testing.assert_close(posterior.probabilities(either), expected)
+    probabilities = ensemble_of([network], either[:2], layout="NHWC").probabilities(either)
+    torch.testing.assert_close(probabilities, ensemble_of([network], given[:2]).probabilities(given))
+    sized = ensemble_of([CNN(3, (6, 6), 3).state_dict()], BYTES[:2, :, :6], network="cnn", classes="abc", layout="NHWC")
+    assert sized.task.input_shape == (3, 6, 6)
+
+
+def test_images_that_a_network_cannot_take_are_refused_with_the_option() -> None:
+    unclear = random.integers(0, 256, (ROWS, 6, 8, 4)).astype(np.uint8)
+    with pytest.raises(BadData, match=r"X of shape.*pass layout='NCHW' or layout='NHWC'"):
+        posterior_of(convolution(3), unclear, LABELS)
+    with pytest.raises(BadData, match=r"example of shape.*pass layout='NCHW' or layout='NHWC'"):
+        ensemble_of([convolution(3)], unclear[:2])
+    with pytest.raises(InvalidArgument, match="layout must be one of table, tokens, NHW"):
+        posterior_of(convolution(3), BYTES, LABELS, layout="HWC")
+    with pytest.raises(InvalidArgument, match="one of table, tokens, NCHW, NHWC for an array of 4 axes"):
+        posterior_of(convolution(3), BYTES, LABELS, layout="NTC")
+    with pytest.raises(InvalidArgument, match="pixels from 0 to 255, or 65535 for uint16"):
+        posterior_of(convolution(3), -BYTES.astype(int), LABELS)
+    with pytest.raises(InvalidArgument, match="X must be whole numbers, with layout='tokens'"):
+        posterior_of(Sentences(), IDS.astype(float), LABELS, layout="tokens")
+    with pytest.raises(InvalidArgument, match="channels first, where all axes"):
+        posterior_of(convolution(3), BYTES[:, :3, :3], LABELS, layout="NHWC")
+    deep = posterior_of(convolution(3), DEEP, LABELS, members=1, recipe=QUICK)
+    with pytest.raises(InvalidArgument, match=r"of shape \(rows, 3, 6, 8\)"):
+        deep.probabilities(DEEP[:, :5])
+
+
+def test_a_network_keeps_the_modes_of_its_layers() -> None:
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    network[1].eval()
+    posterior_of(network, np.zeros((ROWS, 4), np.int64), LABELS, recipe=QUICK)
+    assert [layer.training for layer in network] == [True, False, True]

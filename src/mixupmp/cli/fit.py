@@ -70,7 +70,6 @@ def command(
         mixupmp fit --resume runs/first
     """
     from mixupmp.cli.scoring import add_reference, evaluated
-    from mixupmp.decide.calibrators import bound_message
     from mixupmp.train.plans import under_trained
     from mixupmp.train.settings import load_data, plan_from
 
@@ -83,8 +82,7 @@ def command(
     add_reference(run, posterior, plan)
     results = evaluated(run, posterior, dataset, chosen.calibrator)
     message = under_trained(plan, posterior) if epochs is not None else None
-    summary = _summary(run, plan, posterior, results) | {"selection": _selection(chosen), "under_trained": message}
-    summary["calibration_note"] = bound_message(chosen.calibrator)
+    summary = _summary(run, chosen, posterior, results) | {"under_trained": message}
     show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
 
 
@@ -170,10 +168,6 @@ def choice_for(settings: Settings, plan: Plan) -> Choice:
     )
 
 
-def _selection(chosen: Choice) -> dict[str, Any] | None:
-    return None if chosen.selection is None else chosen.selection.to_dict()
-
-
 def _free_folder(settings: Settings, plan: Plan) -> Path:
     base = f"{Path(settings.data.name).stem}-{plan.method.name}"
     number = 1
@@ -182,19 +176,23 @@ def _free_folder(settings: Settings, plan: Plan) -> Path:
     return folder
 
 
-def _summary(run: RunFolder, plan: Plan, posterior: Posterior, results: Results) -> dict[str, Any]:
-    predictive = plan.method.predictive
+def _summary(run: RunFolder, chosen: Choice, posterior: Posterior, results: Results) -> dict[str, Any]:
+    from mixupmp.decide.calibrators import bound_message
+
+    predictive = chosen.plan.method.predictive
     return {
         "run": str(run.path),
         "ratio": predictive.ratio,
         "alpha": getattr(predictive.base, "alpha", None),
-        "epochs": plan.recipe.epochs,
+        "epochs": chosen.plan.recipe.epochs,
         "members": posterior.members,
         "networks": len(posterior.networks),
         "wanted": posterior.wanted,
         "notes": list(posterior.notes),
         "training_accuracy": [summary.training_accuracy for summary in posterior.summaries],
         **results.to_dict(),
+        "selection": None if chosen.selection is None else chosen.selection.to_dict(),
+        "calibration_note": bound_message(chosen.calibrator),
     }
 
 

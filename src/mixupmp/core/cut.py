@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from mixupmp.core.attention import plain_attention
 from mixupmp.core.errors import InvalidArgument, UnknownName
-from mixupmp.core.posterior import logits_of
+from mixupmp.core.given_network import in_eval_mode, logits_of
 
 Hook = Callable[[Tensor], Tensor]
 
@@ -175,18 +175,6 @@ def find_cuts(network: nn.Module, inputs: Tensor, most: int = 3) -> list[Cut]:
         if len(cuts) == most:
             break
     return cuts
-
-
-@contextmanager
-def in_eval_mode(network: nn.Module) -> Iterator[None]:
-    """While in the context, the network is in evaluation mode; then each module is in its own again."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def calls(network: nn.Module, names: Sequence[str], rows: Tensor) -> list[str]:

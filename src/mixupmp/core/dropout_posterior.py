@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from mixupmp.core import seeds
 from mixupmp.core.attention import plain_attention
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.given_network import logits_of
+from mixupmp.core.posterior import Posterior, Task
 
 DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 

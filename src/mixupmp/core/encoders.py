@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import InvalidArgument, check, number, whole
 from mixupmp.core.tokenizers import Vocabulary, WordPieces
@@ -81,4 +83,10 @@ class Spectrogram:
         return ((decibels / self.floor + 1).clamp(min=0) * 255).round().to(torch.uint8).unsqueeze(1)
 
 
-Encoder = Vocabulary | WordPieces | Spectrogram | Columns
+Encoder = Vocabulary | WordPieces | Spectrogram | Columns | ArrayLayout
+
+
+def encoded(encoder: Encoder | None, given: Any) -> Any:
+    """What a posterior is given, as the raw inputs of its networks: rows that are so already stay as they are."""
+    encodes = isinstance(encoder, ArrayLayout) or (encoder is not None and isinstance(given, list | tuple))
+    return encoder(given) if encoder is not None and encodes else given

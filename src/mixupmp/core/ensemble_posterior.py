@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core.fast.stacked import StackedForward, can_stack
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.given_network import logits_of
+from mixupmp.core.posterior import Posterior, Task
 
 
 class EnsemblePosterior(Posterior):

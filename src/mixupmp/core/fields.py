@@ -8,16 +8,13 @@ pass that takes it apart again. Whole numbers stay whole numbers: they are neith
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.rows import Standardize
@@ -225,50 +222,6 @@ def is_several(inputs: object) -> bool:
         return not hasattr(inputs, "shape")  # scipy has a sparse matrix that is a dict
     axes = [getattr(part, "ndim", 0) for part in inputs] if isinstance(inputs, tuple) else []
     return min(axes, default=0) > 0 and max(axes) > 1
-
-
-def check_sized(network: nn.Module, name: str) -> None:
-    """Raise unless a network that is said to be trained has all its weights."""
-    lazy = any(is_lazy(parameter) for parameter in network.parameters())
-    check(not lazy, name, type(network).__name__, "trained: a lazy layer of this network has no weights yet")
-
-
-def as_taken(network: nn.Module, inputs: object) -> Standardize | Fields:
-    """How a network that is trained already takes these inputs: several by name or position, tokens, or numbers."""
-    if isinstance(inputs, Mapping | tuple):
-        return Fields.of(inputs).unscaled()
-    rows = as_tensor(inputs)[:2]
-    whole = rows.ndim == 2 and not rows.is_floating_point() and rows.dtype not in (torch.bool, torch.uint8)
-    if whole:
-        with suppress(InvalidArgument):
-            tried(network, rows.long())
-            return Fields.of(rows.long())
-    return Standardize()
-
-
-def materialized(network: nn.Module, scaled: Callable[[], Tensor]) -> nn.Module:
-    """The network, with its lazy layers (`nn.LazyLinear`) sized by a forward pass of the rows that `scaled` returns."""
-    if any(is_lazy(parameter) for parameter in network.parameters()):
-        tried(network, scaled())
-    return network
-
-
-def tried(network: nn.Module, scaled: Tensor) -> Any:
-    """What a network makes of these rows in evaluation mode; `InvalidArgument` says which rows it does not take."""
-    training = network.training
-    try:
-        with torch.no_grad():
-            return network.eval()(scaled)
-    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-        must = f"one that takes inputs {tuple(scaled.shape)} of {scaled.dtype}"
-        hint = str(error).partition("\n")[0]
-        if re.search("shape|size|dimension|channel|indices", hint) and "dtype" not in hint:
-            hint += (
-                " Axes in another order, or tokens? `layout` of the estimators' fit says so: 'NHWC', 'NCT', 'tokens'."
-            )
-        raise InvalidArgument("network", type(network).__name__, must, hint) from error
-    finally:
-        network.train(training)
 
 
 def _items(inputs: RawInputs) -> list[tuple[str, Any]]:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, jvp
 
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.given_network import logits_of
+from mixupmp.core.posterior import Posterior, Task
 
 _FORWARD = threading.Lock()  # torch has one forward-derivative level for all threads
 

@@ -31,9 +31,9 @@ from mixupmp.core.samplers import check_members
 class LoRA:
     """`members` networks that share a frozen pretrained body and differ in low-rank adapters and the last layer.
 
-    Use it with a pretrained module and `fine_tune=True`. All linear layers but the last get an adapter; the inner
-    projections of `nn.MultiheadAttention`, which are no modules that can be called, and layers of other types, as
-    `Conv1D` of GPT-2 in transformers, stay as they are.
+    Use it with a pretrained module and `fine_tune=True`. All linear layers but the last get an adapter, also those of
+    the type `Conv1D` of GPT-2 in transformers; the inner projections of `nn.MultiheadAttention`, which are no modules
+    that can be called, and layers of other types stay as they are. The last must be an `nn.Linear`.
 
     Parameters
     ----------
@@ -63,18 +63,19 @@ class LoRA:
 
         The last layer is the one that it calls last for these scaled rows; without them, the last that it has.
         """
-        layers = {name: module for name, module in network.named_modules() if type(module) is nn.Linear and name}
-        if len(layers) < 2:
-            must = "a network with two nn.Linear layers or more, for adapters and a head"
-            hint = "Other layers, as the Conv1D of GPT-2 in transformers, get no adapter."
-            raise InvalidArgument("network", type(network).__name__, must, hint)
-        last = in_order(network, list(layers), rows)[-1]
+        layers = {name: module for name, module in network.named_modules() if _is_linear(module) and name}
+        last = in_order(network, list(layers), rows)[-1] if len(layers) > 1 else ""
+        head = layers.get(last)
+        if not isinstance(head, nn.Linear):
+            must = "a network with two linear layers or more, for adapters and a head: nn.Linear, the last of them"
+            found = f"{len(layers)} of them, {last or 'none'!r} last"
+            raise InvalidArgument("network", type(network).__name__, must, f"It has {found}.")
         network.requires_grad_(False)
         for name in [name for name in layers if name != last]:
             parent, _, child = name.rpartition(".")
-            setattr(network.get_submodule(parent), child, LoRALinear(layers[name], self.rank, self.scale))
-        layers[last].reset_parameters()
-        layers[last].requires_grad_(True)
+            setattr(network.get_submodule(parent), child, _adapted(layers[name], self.rank, self.scale))
+        head.reset_parameters()
+        head.requires_grad_(True)
         return plain_attention(network)
 
     def posterior(self, networks: Sequence[nn.Module], task: Task, data: TrainingData, seed: int) -> Posterior:
@@ -97,6 +98,49 @@ class LoRALinear(nn.Linear):
     def forward(self, inputs: Tensor) -> Tensor:
         adapted = functional.linear(functional.linear(inputs, self.down), self.up)
         return functional.linear(inputs, self.weight, self.bias) + self.scale * adapted
+
+
+class LoRAConv1D(nn.Module):
+    """A frozen `Conv1D` of GPT-2 in transformers, a linear layer whose weight is (in, out), with an adapter."""
+
+    def __init__(self, layer: nn.Module, rank: int, scale: float) -> None:
+        super().__init__()
+        own = dict(layer.named_parameters())
+        self.weight, self.bias = own["weight"], own["bias"]
+        self.nx, self.nf = self.weight.shape  # its own names for in and out
+        bound = self.nx**-0.5
+        made = self.weight.new_empty
+        self.down = nn.Parameter(made(rank, self.nx).uniform_(-bound, bound))
+        self.up = nn.Parameter(made(self.nf, rank).zero_())
+        self.scale = scale / rank
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        adapted = functional.linear(functional.linear(inputs, self.down), self.up)
+        return _conv1d(inputs, self.weight, self.bias) + self.scale * adapted
+
+
+def _conv1d(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What `Conv1D` computes, by the same product, so that its bits are the same."""
+    return torch.addmm(bias, inputs.reshape(-1, inputs.shape[-1]), weight).view(*inputs.shape[:-1], -1)
+
+
+def _adapted(layer: nn.Module, rank: int, scale: float) -> nn.Module:
+    return LoRALinear(layer, rank, scale) if isinstance(layer, nn.Linear) else LoRAConv1D(layer, rank, scale)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether this is `nn.Linear` itself, or computes what `Conv1D` of transformers does, which is not imported."""
+    if type(module) is nn.Linear:
+        return True
+    own = dict(module.named_parameters())
+    if type(module).__name__ != "Conv1D" or own.keys() != {"weight", "bias"} or own["weight"].ndim != 2:
+        return False
+    weight, bias = own["weight"].detach(), own["bias"].detach()
+    if tuple(bias.shape) != (weight.shape[1],) or getattr(module, "nf", None) != len(bias):
+        return False
+    inputs = torch.linspace(-1, 1, 2 * len(weight)).view(2, -1).to(weight)
+    with torch.no_grad():
+        return torch.allclose(module(inputs), _conv1d(inputs, weight, bias), rtol=1e-4, atol=1e-5)
 
 
 class LoRAPosterior(EnsemblePosterior):

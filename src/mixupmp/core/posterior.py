@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mixupmp.core.encoders import Encoder
+from mixupmp.core.encoders import Encoder, encoded
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
-from mixupmp.core.fields import Fields, RawInputs, materialized
+from mixupmp.core.fields import Fields, RawInputs
+from mixupmp.core.given_network import materialized
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.rows import Standardize, first_not_finite
@@ -37,7 +38,8 @@ class Task:
     input_shape, classes
         Of one raw input; names of the classes, none in regression.
     encoder, pixels
-        How sentences or sounds become rows; whether raw inputs are uint8 (None: images are, all else is not).
+        How sentences, sounds, or arrays in another layout, become rows; whether raw inputs are uint8 (None: images
+        are, all else is not).
     """
 
     likelihood: Categorical | Gaussian
@@ -268,9 +270,7 @@ class Posterior(ABC):
             raise InvalidArgument("inputs", f"tokens from {scaled.min():g} to {scaled.max():g}", must) from error
 
     def _checked(self, given: RawInputs) -> Tensor:
-        if self.task.encoder is not None and isinstance(given, list | tuple):
-            given = self.task.encoder(given)
-        inputs = self.task.standardize.pack(given)
+        inputs = self.task.standardize.pack(encoded(self.task.encoder, given))
         shape, must = tuple(inputs.shape), f"of shape (rows, {', '.join(map(str, self.task.input_shape))})"
         check(shape[1:] == self.task.input_shape, "inputs", shape, must)
         check(len(inputs) > 0, "inputs", shape, "at least one row")
@@ -290,11 +290,3 @@ def _check_outputs(outputs: Tensor, block: Tensor, start: int) -> None:
         f"member {member}: its values are too large for the network, or that network's weights are. "
         "Remove or rescale the row; if every row is named, train again."
     )
-
-
-def logits_of(outputs: object) -> Tensor:
-    """A network's outputs as a tensor: the result itself, or its `.logits` as transformers return it."""
-    logits = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
-    if not isinstance(logits, Tensor):
-        raise InvalidArgument("network", outputs, "a module that returns a tensor, or an object with .logits")
-    return logits

@@ -26,8 +26,9 @@ from mixupmp.core.attention import plain_attention
 from mixupmp.core.cut import in_order
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
+from mixupmp.core.given_network import logits_of
 from mixupmp.core.joint_futures import JointFuture, ResampledJointFuture
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import Predictive, TrainingData, simulate
 from mixupmp.core.samplers import check_members
 from mixupmp.core.weights import DrawnWeights

@@ -66,10 +66,9 @@ def load_path(
     size
         The side, or (height, width), to which images of a folder are resized.
     test_fraction
-        The stratified share of rows that become the test set, where the data has none of its own; 1: all of them, and
-        there are no training rows.
+        The stratified share of rows that become the test set, where the data has none of its own; 1: all of them.
     seed
-        Chooses that share.
+        Chooses it.
     tokens
         What sentences are cut into: "words", or "pieces" of words.
     encoder
@@ -84,13 +83,13 @@ def load_path(
     check(0 < test_fraction <= 1, "test_fraction", test_fraction, "above 0, and at most 1")
     if not path.exists():
         raise DataNotFound(f"{path.absolute()} does not exist. Pass a file, a folder, or one of {', '.join(DATASETS)}.")
+    name = path.name.lower() if path.is_file() else ""
     if text is not None:
-        known = path.name.lower().endswith(text_files.ENDINGS) and path.is_file()
         must = f"left out, for it names the column of sentences of {', '.join(text_files.ENDINGS)}"
-        check(known, "text", text, must, f"{path} is no such file.")
+        check(name.endswith(text_files.ENDINGS), "text", text, must, f"{path} is no such file.")
         return text_files.read_text(path, text, label, test_fraction, seed, tokens, encoder)
     check(tokens == "words", "tokens", tokens, "left out, for it cuts sentences, of which `text` names the column")
-    is_table = path.name.lower().endswith(table_files.ENDINGS) and path.is_file()
+    is_table = name.endswith(table_files.ENDINGS)
     check(label is None or is_table, "label", label, "left out, for it names a table's column", f"{path} is no table.")
     check(size is None or path.is_dir(), "size", size, "left out, for it resizes images", f"{path} is no folder.")
     columns = encoder if isinstance(encoder, Columns) else None
@@ -98,7 +97,7 @@ def load_path(
         return table_files.read_table(path, label, test_fraction, seed, columns)
     if path.is_dir():
         return _load_folder(path, size, test_fraction, seed, encoder)
-    if path.suffix.lower() == ".npz":
+    if path.suffix.lower() == ".npz":  # also a pipe, which its reader refuses
         return arrays.read_npz(path, test_fraction, seed, columns)
     raise BadData(f"{path} is of an unknown kind: it must be a folder, .npz, {', '.join(table_files.ENDINGS)}.")
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from mixupmp.core.column_warnings import warn_of_merged
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData
+from mixupmp.core.layouts import channels_first, layout_of
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
 from mixupmp.data.files import check_unpacked, plain_file, reading
-from mixupmp.data.layouts import channels_first, layout_of
 
 Array = NDArray[Any]
 CHANNELS_FIRST = "let the channels come right after the rows"

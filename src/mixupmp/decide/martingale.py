@@ -134,7 +134,12 @@ def martingale_diagnostic(
     check(len(queries) > 0, "queries", queries, "at least one row")
     found = [_change(learner, inputs, numbers, queries, new, steps, seed, number) for number in range(futures)]
     changes, log_chances = (np.stack(values) for values in zip(*found, strict=True))
-    drift = changes.mean(0)
+    return _diagnostic(changes, log_chances, seed, new * steps)
+
+
+def _diagnostic(changes: Floats, log_chances: Floats, seed: int, rows: int) -> MartingaleDiagnostic:
+    """Of the changes (futures, queries, classes) that so many new rows made."""
+    futures, drift = len(changes), changes.mean(0)
     error = changes.std(0, ddof=1) / sqrt(futures)
     squared = float((drift**2 - error**2).mean())
     return MartingaleDiagnostic(
@@ -144,7 +149,7 @@ def martingale_diagnostic(
         change=sqrt(float((changes**2).mean())),
         p_value=_p_value(changes.reshape(futures, -1), float(log_chances.mean()), seed),
         futures=futures,
-        rows=new * steps,
+        rows=rows,
     )
 
 

@@ -19,11 +19,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.cut import Cut, check_head, find_cuts
+from mixupmp.core.encoders import encoded
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fields import Fields, RawInputs, as_taken, as_tensor, check_sized, is_several
+from mixupmp.core.fields import Fields, RawInputs, as_tensor, is_several
+from mixupmp.core.given_network import as_taken, check_sized, read_given
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.kernels import Kernel, identity
+from mixupmp.core.layouts import check_layout
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.member_summary import left_out
 from mixupmp.core.methods import Method, mixup_mp
@@ -62,6 +66,7 @@ def posterior_of(
     alpha: float | None = None,
     kernel: Kernel = identity,
     standardize: Standardize | Fields | None = None,
+    layout: str | None = None,
     classes: tuple[str, ...] = (),
     recipe: Recipe | None = None,
     seed: int = 0,
@@ -77,8 +82,9 @@ def posterior_of(
     network
         Takes rows of X as they are and returns logits. It is copied, not changed.
     X, y
-        Its training rows: floats as the network takes them, uint8 pixels, which are divided by 255, tokens, or a dict
-        or tuple of arrays for a network of several inputs; class numbers. `Rows` bring their own labels.
+        Its training rows: floats as the network takes them; pixels, of which uint8 are divided by 255 and uint16 by
+        65,535; a list of PIL images; tokens; or a dict or tuple of arrays for a network of several inputs. Class
+        numbers. `Rows` bring their own labels.
     validation
         Rows that the network was *not* trained on, (X, y): they choose where it is cut, the weight decay (where there
         is no `recipe`), r and alpha, by the NLL. A share, such as .2: that much of X, for a network that was trained on
@@ -92,6 +98,9 @@ def posterior_of(
         Augmentation: the features of eight augmented repeats of each row are computed.
     standardize
         Scales raw inputs for the network, as `dataset.standardize` does; None: as they are.
+    layout
+        The axes of X, as for `fit` of the estimators: "NHWC", "NTC", "tokens". None: as the network takes them, with
+        channels last turned to channels first where it takes only these.
     classes
         Their names; numbers where left out.
     members
@@ -111,18 +120,20 @@ def posterior_of(
     """
     check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
     check_sized(network, "network")
-    scaling = standardize or as_taken(network, X.inputs if isinstance(X, Rows) else _plain(X, "X"))
-    train, held = _rows(X, y, scaling, "X"), None
+    check_layout(layout)
+    if isinstance(X, Rows):
+        scaling, encoder = standardize or as_taken(network, X.inputs), None
+        inputs = scaling.pack(X.inputs)
+    else:
+        inputs, scaling, encoder = read_given(network, _plain(X, "X"), layout, standardize, "X")
+    train, held = X if isinstance(X, Rows) else _rows(inputs, y, "X"), None
     if isinstance(validation, float):
         train, held = split(train, validation, seed)
     elif validation is not None:
-        known = isinstance(validation, Rows) or (isinstance(validation, tuple) and len(validation) == 2)
-        check(known, "validation", validation, "rows (X, y), a share of X as .2, or None")
-        rows = validation if isinstance(validation, Rows) else validation[0]
-        held = _rows(rows, None if isinstance(validation, Rows) else validation[1], scaling, "validation")
+        held = _held_out(validation, scaling, encoder)
     count = len(classes) or int(train.labels.max()) + 1
     pixels = train.inputs.dtype == torch.uint8 if isinstance(scaling, Standardize) else None
-    task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes, pixels=pixels)
+    task = Task(Categorical(count), scaling, tuple(train.inputs.shape[1:]), classes, encoder, pixels)
     method = heads_method(members, kernel)
     plan = make_plan(train, task, method, network, recipe, seed=seed, validation=held, device=device)
     decays = DECAYS if recipe is None else ()
@@ -132,22 +143,28 @@ def posterior_of(
     return choice.posterior
 
 
-def _plain(X: Any, name: str) -> RawInputs:
-    """Inputs that are one tensor, or several by name or by position."""
+def _plain(X: Any, name: str) -> Any:
+    """X, unless it is a Dataset."""
     if isinstance(X, TorchDataset | DataLoader):
         hint = "MixupMPClassifier.from_network(network).fit(dataset, None) reads it."
         raise InvalidArgument(name, type(X).__name__, "arrays or tensors in memory", hint)
-    return X if is_several(X) or isinstance(X, Tensor) else as_tensor(X, name)
+    return X
 
 
-def _rows(
-    X: RawInputs | ArrayLike | Rows, y: ArrayLike | Tensor | None, scaling: Standardize | Fields, name: str
-) -> Rows:
-    if isinstance(X, Rows):
-        scaling.pack(X.inputs)
-        return X
+def _held_out(validation: Any, scaling: Standardize | Fields, encoder: ArrayLayout | None) -> Rows:
+    if isinstance(validation, Rows):
+        scaling.pack(validation.inputs)
+        return validation
+    known = isinstance(validation, tuple) and len(validation) == 2
+    check(known, "validation", validation, "rows (X, y), a share of X as .2, or None")
+    X, y = _plain(validation[0], "validation"), validation[1]
+    if encoder is None and not is_several(X):
+        X = as_tensor(X, "validation")
+    return _rows(scaling.pack(encoded(encoder, X)), y, "validation")
+
+
+def _rows(inputs: Tensor, y: ArrayLike | Tensor | None, name: str) -> Rows:
     check(y is not None, "y", None, f"the label of every row of {name}")
-    inputs = scaling.pack(_plain(X, name))
     given = y.cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     hint = "MixupMPClassifier.from_network takes any labels."
     check(given.dtype.kind in "biu", "y", str(given.dtype), "whole numbers of classes", hint)

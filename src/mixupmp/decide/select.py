@@ -111,9 +111,7 @@ def select(
 
     Fit `selection.chosen.applied(plan)` to all rows afterwards, and apply `selection.calibrator` to its averaged
     probabilities (in regression `selection.variance` to means and deviations). The plan's seed determines the split and
-    every member. `callback` receives a line of text per result. With the engine "ray", candidates are trained on the
-    cluster at `address` concurrently. `held_out` are rows to compare on in place of a share of the plan's own, all of
-    which are then trained on.
+    every member. With the engine "ray", candidates are trained on the cluster at `address` concurrently.
 
     Parameters
     ----------
@@ -126,7 +124,7 @@ def select(
     callback
         Receives a line of text for each result.
     held_out
-        Rows to compare on.
+        Rows to compare on in place of a share of the plan's own, all of which are then trained on.
 
     Returns
     -------

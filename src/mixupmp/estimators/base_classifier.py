@@ -17,9 +17,10 @@ from mixupmp import metrics
 from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
+from mixupmp.core.rows import Rows
 from mixupmp.core.spec import decode, encode
 from mixupmp.core.split import split
-from mixupmp.core.streams import IterableRows
+from mixupmp.core.streams import DatasetRows, IterableRows
 from mixupmp.decide.calibrators import Temperature, read_calibrator
 from mixupmp.decide.detect import Detector
 from mixupmp.decide.features import fit_reference
@@ -34,6 +35,7 @@ UNCERTAINTIES = {
     "gini": metrics.gini,
 }
 ClassWeight = dict[Any, float] | Literal["balanced"] | None
+AnyRows = Rows | DatasetRows | IterableRows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -96,19 +98,22 @@ class BaseClassifier(CalibratedClassifier):
             rows.encode = self._numbers
         if len(self.classes_) < 2 or (rows.labels is not None and bool((rows.labels == rows.labels[0]).all())):
             raise BadData("y has rows of 1 class only (sample_weight=0 rows left out): a classifier needs two classes.")
-        self.layout_, held = given.layout, None
-        if isinstance(validation, float):
-            if isinstance(rows, IterableRows):
-                raise InvalidArgument("validation", validation, "rows of their own, as those of X have no numbers")
-            rows, part = split(rows, validation)
-            held = part.read()
-        elif validation is not None:
-            held = self._labeled(*_pair(validation))
+        self.layout_ = given.layout
+        rows, held = self._divided(rows, validation)
         names = tuple(str(label) for label in self.classes_)
         choice = self._fit_posterior(rows, given, Categorical(len(names)), names, held)
         self.calibrator_, self.held_out_, self.groups_ = choice.calibrator, None, None
         self.detector_ = replace(choice.detector or Detector({}), reference=fit_reference(self.posterior_, rows))
         return self
+
+    def _divided(self, rows: AnyRows, validation: object) -> tuple[AnyRows, Rows | None]:
+        """The rows to train on, and those that `validation` names."""
+        if not isinstance(validation, float):
+            return rows, None if validation is None else self._labeled(*_pair(validation))
+        if isinstance(rows, IterableRows):
+            raise InvalidArgument("validation", validation, "rows of their own, as those of X have no numbers")
+        rows, held = split(rows, validation)
+        return rows, held.read()
 
     def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
         """(rows, classes): the posterior predictive, calibrated: see `calibrator_`.

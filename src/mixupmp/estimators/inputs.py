@@ -17,15 +17,16 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
+from mixupmp.core.arrays import check_rectangular, is_images
 from mixupmp.core.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import is_several
 from mixupmp.core.foreign import Json
+from mixupmp.core.layouts import check_layout
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.spec import encode
 from mixupmp.core.streams import DatasetRows, IterableRows
-from mixupmp.data.layouts import check_layout
-from mixupmp.estimators.arrays import Layout, check_rectangular, is_images, read_array, read_several, takes_tokens
+from mixupmp.estimators.arrays import Layout, read_array, read_several, takes_tokens
 from mixupmp.estimators.datasets import is_in_memory, labels_of, probe, read_all, stream_for, stream_inputs
 from mixupmp.networks.factories import NetworkChoice
 
@@ -66,7 +67,7 @@ def read_fit(
     Parameters
     ----------
     layout
-        Of X where its shape does not tell, see `data.layouts`.
+        Of X where its shape does not tell, see `core.layouts`.
     in_memory
         Whether a Dataset is read once into memory; None: only if it holds tensors.
     """
@@ -92,7 +93,8 @@ def _read(
         inputs, found = read_several(X)
     elif layout not in (None, "table") or is_images(X) or not is_table(X) or takes_tokens(X, network):
         tokens = layout is None and is_table(X) and not is_images(X)
-        inputs, found = read_array(X, "tokens" if tokens else layout, network)
+        trained = getattr(estimator, "body", None) is not None
+        inputs, found = read_array(X, "tokens" if tokens else layout, network, trained)
     else:
         return read_table(estimator, X, y, layout=None, numeric_y=numeric_y)
     check(y is not None, "y", None, "the label of every row, where X brings none")

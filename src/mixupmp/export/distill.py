@@ -24,7 +24,8 @@ from mixupmp.core import seeds
 from mixupmp.core.base_measures import Mixup, choose
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import check
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.given_network import logits_of
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe, batches_of
 from mixupmp.metrics import evaluate, mutual_information, predictive_entropy
 from mixupmp.networks import Network, NetworkFactory, named

@@ -8,8 +8,9 @@ from torch.func import functional_call
 
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.given_network import logits_of
 from mixupmp.core.laplace_posterior import LaplacePosterior
-from mixupmp.core.posterior import Posterior, logits_of
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.shared import SharedNetwork, SharedPosterior
 
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -83,12 +84,7 @@ def export_onnx(
     dict
         The file's metadata.
     """
-    try:
-        import onnx
-        import onnxruntime  # noqa: F401 - missing packages are reported before the export
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
+    onnx = _required()
     task = posterior.task
     if columns == "auto":
         columns = task.encoder if isinstance(task.encoder, Columns) else None
@@ -99,18 +95,27 @@ def export_onnx(
     names += () if flags is None else flags.outputs
     if columns is not None:
         check_columns(columns, names)
-    program = _exported(graph, examples, [entry.name for entry in inputs], names)
-    model = program.model_proto
+    model = _exported(graph, examples, [entry.name for entry in inputs], names).model_proto
     metadata = _metadata(posterior, inputs, calibrator, flags)
     if columns is not None:
         model = with_columns(model, columns, names)
         metadata |= column_metadata(columns)
     onnx.helper.set_model_props(model, metadata)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
-    _check(path, graph, names, inputs, columns)
+    _check(Path(path), graph, names, inputs, columns)
     return metadata
+
+
+def _required() -> ModuleType:
+    """Missing packages are reported before the export."""
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "onnx", "onnx", "Exporting to ONNX") from error
+    return onnx
 
 
 def _exported(graph: nn.Module, examples: tuple[Tensor, ...], inputs: list[str], outputs: tuple[str, ...]) -> Any:

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from mixupmp.core import spec
+from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.columns import Columns
 from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.fields import tried
 from mixupmp.core.foreign import Json
+from mixupmp.core.given_network import logits_of, tried
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.plan import NetworkFactory
-from mixupmp.core.posterior import logits_of
 from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.networks.catalog import Network, named, own_classes
 
@@ -90,7 +90,7 @@ def factory_for(
 
 def for_encoder(network: NetworkChoice, encoder: Encoder | None) -> NetworkChoice:
     """The default network for text or sound, and the size of a vocabulary for one of text."""
-    if encoder is None or isinstance(encoder, Columns):
+    if encoder is None or isinstance(encoder, Columns | ArrayLayout):
         return network
     name = {"name": "text-cnn" if isinstance(encoder, Vocabulary) else "audio-cnn"}
     settings = {"name": network} if isinstance(network, str) else network
@@ -117,8 +117,14 @@ def sized_network(settings: Mapping[str, Json], shape: tuple[int, ...], outputs:
     return Network(network.path, {**network.arguments, **hidden, **arguments})
 
 
-def check_outputs(network: nn.Module, rows: torch.Tensor, likelihood: Categorical | Gaussian) -> None:
-    """Try a network on two scaled rows, so that a wrong last layer is named before training."""
+def check_outputs(
+    network: nn.Module, rows: torch.Tensor, likelihood: Categorical | Gaussian, more: torch.Tensor | None = None
+) -> None:
+    """Try a network on two scaled rows, so that a wrong last layer is named before training.
+
+    Whether it returns probabilities is told by `more` scaled rows of the data, where there are any: what it makes of
+    two rows that are alike may sum to one by chance, or be NaN.
+    """
     outputs = logits_of(tried(network, rows))
     found, wanted = tuple(outputs.shape), (len(rows), likelihood.outputs)
     if found != wanted:
@@ -127,14 +133,18 @@ def check_outputs(network: nn.Module, rows: torch.Tensor, likelihood: Categorica
             hint += "; or, where y lacks some of the network's classes, name them all: posterior_of(..., classes=)"
         raise InvalidArgument("network", found, f"one that returns (rows, {likelihood.outputs})", f"{hint}.")
     if likelihood.classes:
-        check_logits(outputs, "network")
+        check_logits(outputs if more is None else logits_of(tried(network, more)), "network")
 
 
 def check_logits(outputs: torch.Tensor, name: str) -> None:
-    """Raise if these outputs are probabilities: a second softmax would make them all but equal."""
+    """Raise if these outputs are probabilities: a second softmax would make them all but equal.
+
+    Logarithms of probabilities are logits like any others.
+    """
     if bool((outputs >= 0).all()) and bool(((outputs.sum(-1) - 1).abs() < 1e-4).all()):
         must = "without a softmax at the end, to return logits as torch.nn.CrossEntropyLoss expects them"
-        raise InvalidArgument(name, "probabilities", must, "Leave out nn.Softmax; nn.LogSoftmax may stay.")
+        hint = "Return what goes into nn.Softmax or functional.softmax; a log-softmax may stay."
+        raise InvalidArgument(name, "probabilities", must, hint)
 
 
 def required_arguments(factory: Callable[..., nn.Module]) -> int:

@@ -13,11 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mixupmp.core.arrays import is_images, read_arrays
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
-from mixupmp.core.fields import Fields, as_taken, as_tensor, check_sized, tried
+from mixupmp.core.fields import Fields, as_tensor
+from mixupmp.core.given_network import check_sized, logits_of, read_given, tried
+from mixupmp.core.layouts import ARRAY_LAYOUTS, check_layout
 from mixupmp.core.likelihoods import Categorical
-from mixupmp.core.posterior import Posterior, Task, logits_of
+from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.rows import Standardize
 from mixupmp.core.spec import encode
 from mixupmp.networks.catalog import Network
@@ -32,11 +35,12 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "network.", "net.")  # of DataPar
 
 def ensemble_of(
     members: Sequence[nn.Module | Weights | str | os.PathLike[str]] | str | os.PathLike[str],
-    example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | tuple[Tensor | NDArray[Any], ...],
+    example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | Sequence[Any],
     *,
     network: NetworkChoice = None,
     classes: Sequence[str] = (),
     standardize: Standardize | Fields | None = None,
+    layout: str | None = None,
 ) -> Posterior:
     """A posterior whose samples are these classifiers, trained elsewhere; their probabilities are averaged.
 
@@ -50,8 +54,9 @@ def ensemble_of(
         checkpoint may hold the weights as "state_dict", "model" or "net", and their names may have the prefixes of
         DataParallel, Lightning or torch.compile. Files named for an optimizer, scheduler or scaler are left out.
     example
-        A few rows as the posterior is to take them: floats as the networks take them, uint8 pixels, which are divided
-        by 255, tokens, or a dict or tuple of them for networks that take several; tensors or arrays.
+        A few rows as the posterior is to take them: floats as the networks take them; pixels, of which uint8 are
+        divided by 255 and uint16 by 65,535; PIL images; tokens; or a dict or tuple of arrays for networks that take
+        several.
     network
         For state dicts: what builds the network, as `network=` of the estimators. With a name of the catalog ("cnn") a
         saved posterior can be loaded, served and reported on from the command line.
@@ -59,6 +64,8 @@ def ensemble_of(
         Their names.
     standardize
         Scales raw inputs for the networks; None: as they are.
+    layout
+        The axes of `example`, as for `posterior_of`.
 
     Returns
     -------
@@ -70,9 +77,6 @@ def ensemble_of(
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
     >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
     """
-    if not isinstance(example, Mapping | tuple):
-        example = as_tensor(example, "example")
-    shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else Fields.of(example).shape
     given: Mapping[str, nn.Module | Weights]
     if isinstance(members, str | os.PathLike):
         given = _read_folder(Path(members))
@@ -81,19 +85,28 @@ def ensemble_of(
         check(isinstance(members, Sequence), "members", type(members).__name__, must)
         given = {str(number): _read(member) for number, member in enumerate(members)}
     check(len(given) > 0, "members", members, "at least one network")
+    shape = _shape(example, layout)
     factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
     for network in networks:
         check_sized(network, "members")
-    scaling = as_taken(networks[0], example) if standardize is None else standardize
-    rows = scaling(scaling.pack(example))
-    outputs = _outputs([scaling.prepare(network) for network in networks], rows, len(classes))
-    pixels = example.dtype == torch.uint8 if isinstance(example, Tensor) and isinstance(scaling, Standardize) else None
-    task = Task(Categorical(outputs), scaling, shape, tuple(classes), pixels=pixels)
+    inputs, scaling, encoder = read_given(networks[0], example, layout, standardize, "example")
+    outputs = _outputs([scaling.prepare(network) for network in networks], scaling(inputs), len(classes))
+    pixels = inputs.dtype == torch.uint8 if isinstance(scaling, Standardize) else None
+    task = Task(Categorical(outputs), scaling, tuple(inputs.shape[1:]), tuple(classes), encoder, pixels)
     posterior = EnsemblePosterior(networks, task, len(networks))
     if isinstance(factory, Network):
         posterior.origin = {"spec": {"network": encode(factory)}}
     return posterior
+
+
+def _shape(example: Any, layout: str | None) -> tuple[int, ...]:
+    """Of one row, by which a network of the catalog is sized."""
+    check_layout(layout)
+    if is_images(example) or layout in ARRAY_LAYOUTS:
+        return read_arrays(example, layout, name="example")[1].shape
+    several = isinstance(example, Mapping | tuple)
+    return Fields.of(example).shape if several else tuple(as_tensor(example, "example").shape[1:])
 
 
 def _is_module(network: NetworkChoice) -> bool:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core import seeds
+from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.base_measures import AtLayer
-from mixupmp.core.cut import Cut, calls, check_head, features_at, head_of, in_eval_mode
+from mixupmp.core.cut import Cut, calls, check_head, features_at, head_of
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.given_network import in_eval_mode
 from mixupmp.core.heads import Heads, same_body
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.plan import NetworkFactory, Plan
@@ -130,7 +132,8 @@ def on_features(plan: Plan, cut: Cut, train: Rows, validation: Rows | None, scal
     initial = None
     if plan.initial is not None:
         initial = [_head_weights(plan.network(), weights, cut, scaling) for weights in plan.initial]
-    task = replace(plan.task, standardize=scaling, input_shape=tuple(train.inputs.shape[1:]))
+    encoder = None if isinstance(plan.task.encoder, ArrayLayout) else plan.task.encoder
+    task = replace(plan.task, standardize=scaling, input_shape=tuple(train.inputs.shape[1:]), encoder=encoder)
     return replace(plan, method=method, network=factory, train=train, validation=validation, task=task, initial=initial)
 
 

@@ -14,8 +14,8 @@ from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.batch import Batch
 from mixupmp.core.cut import Cut, calls, check_beside, check_inside, hooked
 from mixupmp.core.fields import Fields
+from mixupmp.core.given_network import logits_of
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import logits_of
 from mixupmp.core.predictive import Future, ResampledFuture
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Standardize

@@ -17,10 +17,10 @@ from torch import Tensor
 from mixupmp.core import seeds
 from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
+from mixupmp.core.given_network import logits_of
 from mixupmp.core.likelihoods import weighted_loss
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import logits_of
 from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of, some_rows
 from mixupmp.core.rows import Rows

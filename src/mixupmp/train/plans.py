@@ -13,6 +13,7 @@ fine-tuning is a convention, not a measurement.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, log2
@@ -21,6 +22,7 @@ from torch import nn
 
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.foreign import Json
+from mixupmp.core.given_network import check_sized
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.methods import Method, mixup_mp, shared_mixup_mp
@@ -52,6 +54,7 @@ SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 MANY_ROWS = 30_000
 WELL_TRAINED, WELL_EXPLAINED = 0.95, 0.5  # training accuracy, and the share of the variance in regression
 MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
+TRIED_ROWS = 16  # on which a network is tried before it is trained
 SOME_ROWS = 10_000  # of streamed rows, for the bins of a table's columns; and to tell whether members are trained
 
 
@@ -133,8 +136,9 @@ def make_plan(
         if not isinstance(network, nn.Module):
             raise InvalidArgument("network", network, "a trained nn.Module, for heads on its frozen body")
         fine_tune = True  # heads start as the network's own
+        check_sized(network, "network")
         # While it is open where the body ends, nothing is frozen.
-        network = frozen_before(method.sampler.cut, network) if method.sampler.layer else network
+        network = frozen_before(method.sampler.cut, network) if method.sampler.layer else _with_gradients(network)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
     if not isinstance(recipe, Recipe):
         recipe = recipe_for(len(train), images, fine_tune, recipe, shared=shared, heads=heads, text=text)
@@ -142,8 +146,19 @@ def make_plan(
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
     plan = Plan(method, factory, train, task, recipe, seed, validation, initial_weights(initial), device)
-    check_outputs(plan.template, task.example(), task.likelihood)
+    some = task.standardize(train.inputs[:TRIED_ROWS].cpu()) if isinstance(train, Rows) else None
+    check_outputs(plan.template, task.example(), task.likelihood, some)
     return plan
+
+
+def _with_gradients(network: nn.Module) -> nn.Module:
+    """The network; a copy that can be trained where all of it is frozen, as people leave networks for predictions."""
+    if any(parameter.requires_grad for parameter in network.parameters()):
+        return network
+    copied = copy.deepcopy(network)
+    for parameter in copied.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    return copied
 
 
 def mixup_mp_for(

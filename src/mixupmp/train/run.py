@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -73,9 +73,8 @@ def fit(
     address
         Of a Ray cluster; None starts one that listens on this machine only.
     keep_collapsed
-        Keep members whose outputs do not depend on their inputs (all units dead, for example), or that predict one
-        class where others have learned. They are left out otherwise, like diverged ones; either way the posterior's
-        `notes` name them.
+        Keep members whose outputs do not depend on their inputs, or that predict one class where others have learned.
+        They are left out otherwise, like diverged ones; either way the posterior's `notes` name them.
     override
         Resume also where the configuration or the machine differs.
 
@@ -86,26 +85,33 @@ def fit(
     """
     check(engine in ENGINES, "engine", engine, f"one of {', '.join(ENGINES)}")
     check(isinstance(progress, bool | Callback), "progress", progress, "True, False or a Callback")
-    chosen_members = _members(plan, members)
+    wanted = _members(plan, members)
     check_factory(plan)
     fitted, why_not = on_fixed_features(plan)
     folder = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
-    with ExitStack() as stack:
-        callback = progress if isinstance(progress, Callback) else Callback()
-        if progress is True:
-            callback = stack.enter_context(ProgressBars(len(chosen_members)))
-        chosen = choose_engine(fitted, len(chosen_members)) if engine == "auto" else engine
+    with _shown(progress, len(wanted)) as callback:
+        chosen = choose_engine(fitted, len(wanted)) if engine == "auto" else engine
         callback.on_message(f"engine: {chosen}")
         interval, stop = checkpoints or CheckpointInterval(), callback.should_stop
-        job = Job(fitted, chosen_members, folder, interval, callback, stop, address, keep_collapsed=keep_collapsed)
+        job = Job(fitted, wanted, folder, interval, callback, stop, address, keep_collapsed=keep_collapsed)
         if why_not is not None:
             callback.on_message(why_not)
-        if folder is not None:
-            return _fit_in_folder(plan, job, folder, chosen, resume, override)
-        try:
-            return plan.posterior(run_engine(chosen, job))
-        except StopTraining:
-            raise FitInterrupted(None, None) from None
+        return _fitted(plan, job, chosen, resume, override)
+
+
+def _shown(progress: Callback | bool, members: int) -> AbstractContextManager[Callback]:
+    if isinstance(progress, Callback):
+        return nullcontext(progress)
+    return ProgressBars(members) if progress else nullcontext(Callback())
+
+
+def _fitted(plan: Plan, job: Job, engine: str, resume: bool, override: bool) -> Posterior:
+    if job.folder is not None:
+        return _fit_in_folder(plan, job, job.folder, engine, resume, override)
+    try:
+        return plan.posterior(run_engine(engine, job))
+    except StopTraining:
+        raise FitInterrupted(None, None) from None
 
 
 def _fit_in_folder(plan: Plan, job: Job, folder: RunFolder, engine: str, resume: bool, override: bool) -> Posterior:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.core.cut import in_eval_mode
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
+from mixupmp.core.given_network import in_eval_mode
 from mixupmp.core.plan import Plan
 from mixupmp.core.recipe import some_rows
 from mixupmp.metrics.scores import Scores
