@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mixupmp.core.cut import Cut, check_head, features_at, find_cuts, head_of
+from mixupmp.core.cut import Cut, check_head, features_at, head_of
+from mixupmp.core.cut_places import find_cuts
 from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.given_network import in_eval_mode
 from mixupmp.networks import CNN, MLP

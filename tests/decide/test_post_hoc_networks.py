@@ -112,3 +112,44 @@ def test_other_networks_are_refused_with_what_to_do(way: Any) -> None:
         way(Network(same).double())
     with pytest.raises(InvalidArgument, match="trained: a lazy layer of this network has no weights yet"):
         way(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3)))
+
+
+class Untraceable(nn.Module):
+    """As a model of transformers: it looks at values, so that it cannot be traced, and drops out before its head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.body, self.dropout = nn.LayerNorm(4), nn.Linear(4, 8), nn.Dropout(0.1)
+        self.classifier = nn.Linear(8, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if bool(rows.isnan().any()):
+            raise ValueError("NaN")
+        return self.classifier(self.dropout(torch.tanh(self.body(self.norm(rows)))))  # type: ignore[no-any-return]
+
+
+def test_a_layer_is_named_where_a_network_cannot_be_traced_but_only_a_linear_one_follows() -> None:
+    posterior = posterior_of(Untraceable(), X, LABELS, body="dropout", members=1, recipe=QUICK)
+    assert str(posterior.cut) == "the input of 'classifier'"
+    found = posterior_of(Untraceable(), X, LABELS, members=1, recipe=QUICK)
+    assert torch.equal(posterior.probabilities(X), found.probabilities(X))
+    with pytest.raises(InvalidArgument, match=r"got 'norm'.*Without it, the input of 'classifier' is taken"):
+        posterior_of(Untraceable(), X, LABELS, body="norm", members=1, recipe=QUICK)
+
+
+class EveryToken(nn.Module):
+    """As GPT-2 of transformers: every token is classified, then the last one is picked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.score = nn.Embedding(9, 8), nn.Linear(8, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.score(self.words(input_ids))[:, -1]  # type: ignore[no-any-return]
+
+
+def test_a_network_that_classifies_every_token_is_refused_with_what_to_do() -> None:
+    tokens = random.integers(0, 9, (ROWS, 5))
+    with pytest.raises(InvalidArgument, match=r"'score' is applied to every token.*module that picks one before it"):
+        posterior_of(EveryToken(), tokens, LABELS, members=1, recipe=QUICK)

@@ -17,6 +17,7 @@ from mixupmp.core.errors import InvalidArgument, UnknownName
 from mixupmp.core.given_network import in_eval_mode, logits_of
 
 Hook = Callable[[Tensor], Tensor]
+PLACE = "a place from which on the network's outputs depend on the values there alone"
 
 
 @dataclass(frozen=True)
@@ -152,29 +153,7 @@ def check_beside(network: nn.Module, cut: Cut, inputs: Tensor, beside: Sequence[
 
 
 def _not_a_head(cut: Cut) -> InvalidArgument:
-    must = "a place from which on the network's outputs depend on the values there alone"
-    return InvalidArgument("layer", str(cut), must, "Name another layer.")
-
-
-def find_cuts(network: nn.Module, inputs: Tensor, most: int = 3) -> list[Cut]:
-    """Where the network can be cut: before each of its last linear layers, the last first.
-
-    Only where each row has a vector of features, and there are weights before the cut.
-    """
-    linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and name]
-    cuts: list[Cut] = []
-    for name in reversed(linear):
-        cut = Cut(name, "input")
-        try:
-            head, features = check_head(network, cut, inputs)
-        except InvalidArgument:
-            continue
-        in_head = {id(parameter) for parameter in head.parameters()}
-        if features.ndim == 2 and any(id(parameter) not in in_head for parameter in network.parameters()):
-            cuts.append(cut)
-        if len(cuts) == most:
-            break
-    return cuts
+    return InvalidArgument("layer", str(cut), PLACE, "Name another layer.")
 
 
 def calls(network: nn.Module, names: Sequence[str], rows: Tensor) -> list[str]:

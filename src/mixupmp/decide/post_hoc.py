@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from mixupmp.core.arrays import ArrayLayout
-from mixupmp.core.cut import Cut, check_head, find_cuts
+from mixupmp.core.cut import Cut
+from mixupmp.core.cut_places import find_cuts, named_cut, no_cut
 from mixupmp.core.encoders import encoded
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.fields import Fields, RawInputs, as_tensor, is_several
@@ -245,13 +246,10 @@ def _cuts(plan: Plan, body: str | None) -> list[Cut]:
     (first,) = plan.train.batches([torch.arange(2)])
     inputs = plan.task.standardize(first.inputs)
     if body is not None:
-        cut = Cut(body)
-        check_head(plan.template, cut, inputs)
-        return [cut]
+        return [named_cut(plan.template, body, inputs)]
     cuts = find_cuts(plan.template, inputs)
     if not cuts:
-        hint = "Name the layer whose outputs are features: body='features'."
-        raise InvalidArgument("network", type(plan.template).__name__, "one that ends with linear layers", hint)
+        raise no_cut(plan.template, inputs)
     return cuts
 
 
