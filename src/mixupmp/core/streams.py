@@ -7,6 +7,7 @@ worker, engine or order, and after a resume. The fit's own draws are not touched
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeGuard
@@ -34,7 +35,7 @@ WORTH_WORKERS = 8  # batches below which starting worker processes gains nothing
 
 
 @dataclass(eq=False)
-class _Stream:
+class _Stream(ABC):
     """What both kinds of streams have.
 
     Parameters
@@ -58,9 +59,9 @@ class _Stream:
     def __post_init__(self) -> None:
         check(whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
 
+    @abstractmethod
     def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
         """The collated items of each chunk, as they come from the Dataset."""
-        raise NotImplementedError
 
     def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
         """The rows of each chunk of indices, on the device, transformed as in this epoch."""

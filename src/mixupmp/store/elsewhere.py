@@ -44,7 +44,7 @@ def ensemble_of(
 ) -> Posterior:
     """A posterior whose samples are these classifiers, trained elsewhere; their probabilities are averaged.
 
-    What a fit returns: it can be evaluated, calibrated, saved, reported on, served and exported.
+    It is what a fit returns: it can be evaluated, calibrated, saved, reported on, served and exported.
 
     Parameters
     ----------
@@ -62,15 +62,8 @@ def ensemble_of(
         saved posterior can be loaded, served and reported on from the command line.
     classes
         Their names.
-    standardize
-        Scales raw inputs for the networks; None: as they are.
-    layout
-        The axes of `example`, as for `posterior_of`.
-
-    Returns
-    -------
-    Posterior
-        Of one sample for each network.
+    standardize, layout
+        The scaling of raw inputs and the axes of `example`, as for `posterior_of`.
 
     Examples
     --------
@@ -86,7 +79,7 @@ def ensemble_of(
         given = {str(number): _read(member) for number, member in enumerate(members)}
     check(len(given) > 0, "members", members, "at least one network")
     shape = _shape(example, layout)
-    factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
+    factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=isinstance(network, nn.Module))
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
     for network in networks:
         check_sized(network, "members")
@@ -107,10 +100,6 @@ def _shape(example: Any, layout: str | None) -> tuple[int, ...]:
         return read_arrays(example, layout, name="example")[1].shape
     several = isinstance(example, Mapping | tuple)
     return Fields.of(example).shape if several else tuple(as_tensor(example, "example").shape[1:])
-
-
-def _is_module(network: NetworkChoice) -> bool:
-    return isinstance(network, nn.Module)
 
 
 def _read(member: nn.Module | Weights | str | os.PathLike[str]) -> nn.Module | Weights:
