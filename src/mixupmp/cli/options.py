@@ -18,11 +18,9 @@ def option(panel: str, text: str, default: str = "", *names: str, metavar: str |
 
 OTHER_DATA = "the test rows of a dataset by name, or all rows of a file or folder that has no test part"
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
-DataRoot = Annotated[
-    str | None,
-    typer.Option(
-        "--data-root", metavar="FOLDER", help="The folder of datasets. \\[$MIXUPMP_DATA, else the cache folder]"
-    ),
-]
+DATA_ROOT = typer.Option(
+    "--data-root", metavar="FOLDER", help="The folder of datasets. \\[$MIXUPMP_DATA, else the cache folder]"
+)
+DataRoot = Annotated[str | None, DATA_ROOT]
 FalseAlarm = Annotated[float, typer.Option(help="The share of familiar rows that may be flagged.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, or a folder written by mixupmp.save.")]

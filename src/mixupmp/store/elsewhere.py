@@ -79,7 +79,9 @@ def ensemble_of(
         given = {str(number): _read(member) for number, member in enumerate(members)}
     check(len(given) > 0, "members", members, "at least one network")
     shape = _shape(example, layout)
-    factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=isinstance(network, nn.Module))
+    factory = (
+        None if network is None else factory_for(network, shape, len(classes), fine_tune=isinstance(network, nn.Module))
+    )
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
     for network in networks:
         check_sized(network, "members")
