@@ -58,8 +58,8 @@ def test_a_plan_sizes_a_named_network_to_the_data(table: Dataset, images: Datase
     assert plan_for(images, deep_ensemble(), "cnn").network == Network(
         "mixupmp.networks.CNN", {"channels": 1, "outputs": 3, "dropout": 0.0, "size": (20, 20)}
     )
-    assert plan_for(images, deep_ensemble()).recipe == recipe_for(len(images.train), images=True)
-    assert plan_for(table, deep_ensemble()).recipe == recipe_for(len(table.train), images=False)
+    assert plan_for(images, deep_ensemble()).recipe == recipe_for(len(images.train), "images")
+    assert plan_for(table, deep_ensemble()).recipe == recipe_for(len(table.train), "table")
 
 
 def test_a_method_that_adapts_keeps_rows_back(table: Dataset) -> None:
