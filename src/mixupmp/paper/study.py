@@ -77,7 +77,6 @@ class Study:
     cache: Cache
     results: Path
     workers: int = 2
-    niceness: int = 0
     say: Callable[[str], None] = lambda text: None
     partial: bool = False
     part: str = ""
@@ -136,14 +135,14 @@ class Study:
                     time.sleep(2)
 
     def _train(self, missing: list[Piece], estimate: Estimate) -> None:
-        def heard(piece: Piece, said: str) -> None:
+        def report(piece: Piece, outcome: str) -> None:
             estimate.done(piece)
             self.say(
                 f"[{estimate.finished}/{estimate.total}] {piece.plan.method.name} seed {piece.plan.seed} "
-                f"member {', '.join(map(str, piece.members))}: {said}; {clock(estimate.seconds_left)} left"
+                f"member {', '.join(map(str, piece.members))}: {outcome}; {clock(estimate.seconds_left)} left"
             )
 
-        train_all(missing, self.cache, self.workers, heard, self.niceness)
+        train_all(missing, self.cache, self.workers, report)
 
     def available(self, wanted: Wanted) -> bool:
         """Whether every network of it is in the cache."""
@@ -158,7 +157,7 @@ class Study:
         missing = [(self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
         if self.workers > 1 and len(missing) > 1:
             calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
-            pool.run(calls, workers=min(self.workers, len(missing)), niceness=self.niceness)
+            pool.run(calls, workers=min(self.workers, len(missing)))
         else:
             for job in missing:
                 _evaluate(Callback(), *job)

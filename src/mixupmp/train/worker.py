@@ -87,10 +87,8 @@ def _trim_memory() -> None:
         library.malloc_trim(0)
 
 
-def main(descriptor: int, niceness: int) -> None:
+def main(descriptor: int) -> None:
     connection = Connection(descriptor)
-    if niceness:
-        os.nice(niceness)
     try:
         sys.path[:] = connection.recv()
     except (EOFError, ConnectionError):
@@ -99,4 +97,4 @@ def main(descriptor: int, niceness: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))
