@@ -146,8 +146,8 @@ def _is_linear(module: nn.Module) -> bool:
 class LoRAPosterior(EnsemblePosterior):
     """Networks that share the memory of all that was frozen."""
 
-    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
-        super().__init__(networks, task, wanted, notes)
+    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int) -> None:
+        super().__init__(networks, task, wanted)
         first, *others = self.networks
         ours = first.state_dict(keep_vars=True)
         for network in others:

@@ -26,7 +26,7 @@ from mixupmp.core.threads import pinned_threads
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.download import Remote
-from mixupmp.data.files import Published, locate, reading
+from mixupmp.data.files import Published, Root, locate, reading
 
 MANIFEST = "corruptions.json"
 
@@ -47,9 +47,7 @@ PUBLISHED = {
 }
 
 
-def find_corrupted(
-    dataset: str, root: str | os.PathLike[str] | None = None, download: bool = False, name: str | None = None
-) -> Path | None:
+def find_corrupted(dataset: str, root: Root = None, download: bool = False, name: str | None = None) -> Path | None:
     """The folder with a dataset's corrupted test set in the published layout, or None where there is none.
 
     The published files of CIFAR, or a folder ROOT/<dataset>-c that `write_corrupted` wrote.
@@ -72,9 +70,7 @@ def find_corrupted(
     return None
 
 
-def corrupted(
-    dataset: Dataset, name: str, severity: int, root: str | os.PathLike[str] | None = None, seed: int = 0
-) -> Rows:
+def corrupted(dataset: Dataset, name: str, severity: int, root: Root = None, seed: int = 0) -> Rows:
     """The test rows of a dataset under one corruption at one severity.
 
     Read from the published files with their own labels, or from a copy that `write_corrupted` made of these very rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.arrays import dataset_of, encode
 from mixupmp.data.download import Remote
-from mixupmp.data.files import Published, file_in, locate, read_gzip, reading
+from mixupmp.data.files import Published, Root, file_in, locate, read_gzip, reading
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -118,18 +117,18 @@ def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: S
     return Dataset(name, *rows, classes, scale or Standardize.of(train)).checked()
 
 
-def mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def mnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """MNIST: 60,000 and 10,000 gray 28 x 28 handwritten digits (LeCun et al., 1998)."""
     classes = tuple(str(k) for k in range(10))
     return read_folder(locate(MNIST, root, download), "mnist", classes, MNIST_SCALE)
 
 
-def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def fashion_mnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 images of clothes (Xiao et al., 2017)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)
 
 
-def notmnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def notmnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """notMNIST: 10,000 gray 28 x 28 letters A to J of many typefaces (Bulatov, 2011).
 
     They come without a split: a stratified half is for training, the other for testing.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
 from mixupmp.data.arrays import encode, split_off_test
-from mixupmp.data.files import Published, locate, read_gzip, reading
+from mixupmp.data.files import Published, Root, locate, read_gzip, reading
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 CLINC150 = Published(
@@ -119,7 +118,7 @@ def _cell(record: dict[str, object], name: str | None, row: int, path: Path) -> 
     return str(value)
 
 
-def clinc150_parts(root: str | os.PathLike[str] | None = None) -> dict[str, list[tuple[str, str]]]:
+def clinc150_parts(root: Root = None) -> dict[str, list[tuple[str, str]]]:
     """CLINC150's parts by name, each a list of (sentence, intent): train, val, test, oos_train, oos_val, oos_test."""
     path = locate(CLINC150, root) / CLINC150.files[0]
     with reading(path, "CLINC150's JSON"):
@@ -131,7 +130,7 @@ _PARTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
 
 
 def clinc150(
-    root: str | os.PathLike[str] | None = None,
+    root: Root = None,
     download: bool = False,
     seed: int = 0,
     tokens: str = "words",

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
 from mixupmp.paper.resampling import RESAMPLES, UNIT
 from mixupmp.paper.settings import comparable
@@ -50,8 +51,8 @@ class Sample:
 
     @classmethod
     def of(cls, values: dict[int, float], resampled: dict[int, list[float]] | None = None) -> Sample:
-        mean, error = _moments(list(values.values()))
-        return cls(mean, error, len(values), values, resampled or {})
+        found = summary_of(list(values.values()))
+        return cls(found.mean, found.standard_error, found.repeats, values, resampled or {})
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def combine(terms: Sequence[Term], what: str = "") -> Effect:
         shared = set.intersection(*(set(values) for values in paired if values is not None))
         if shared:
             sums = [fsum(c * (s.values or {})[key] for c, s in terms) for key in sorted(shared)]
-            mean, error = _moments(sums)
-            tested = _variance_over_test_rows(terms, sorted(shared))
+            found, tested = summary_of(sums), _variance_over_test_rows(terms, sorted(shared))
+            mean, error = found.mean, found.standard_error
             if error is None or not tested:
                 return Effect(mean, error, len(sums) - 1, what)
             fitted = error**2
@@ -266,11 +267,3 @@ def _by_seed(runs: Sequence[tuple[int, dict[str, Any]]], measure: str) -> Sample
         if all(many)
     }
     return Sample.of(means, resampled) if means else None
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float | None]:
-    count = len(values)
-    mean = fsum(values) / count
-    if count == 1:
-        return mean, None
-    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1) / count)

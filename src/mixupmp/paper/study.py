@@ -84,10 +84,11 @@ class Study:
     devices: tuple[str, ...] = ("cpu",)
     precision: str = "float32"
     compiled: bool = False
+    started: float = dataclasses.field(default_factory=time.time)
 
     def on(self, part: str) -> Study:
         """The same study for one of its datasets, with a folder of its own."""
-        return dataclasses.replace(self, part=part)
+        return dataclasses.replace(self, part=part, started=time.time())
 
     def quietly(self) -> Study:
         """The same study without a word to the user."""
@@ -180,7 +181,7 @@ class Study:
         path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
         return path
 
-    def record(self, differences: Sequence[str], seeds: Sequence[int], started: float, **more: Any) -> None:
+    def record(self, differences: Sequence[str], seeds: Sequence[int], **more: object) -> None:
         """`run.json`: what made these results, and every difference from the paper."""
         data = f" --data {self.part}" if self.part else ""
         protocol = f" --protocol {self.protocol.name}" if self.protocol is not TEXT else ""
@@ -197,7 +198,7 @@ class Study:
                 "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}{protocol}",
                 "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                "seconds": round(time.time() - started, 1),
+                "seconds": round(time.time() - self.started, 1),
                 "seeds": list(seeds),
                 "protocol": self.protocol.name,
                 "precision": self.precision,

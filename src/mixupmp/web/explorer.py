@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from math import isfinite, sqrt
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.files import write_atomically
 from mixupmp.core.version import __version__
 from mixupmp.metrics.catalog import CALIBRATED, metric_named
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.web.pages import render
 
 FILE = "evaluations.json"
@@ -60,9 +61,8 @@ def _summaries(repeats: list[dict[str, Any]]) -> dict[str, list[float]]:
         values = [one[name] for one in repeats]
         known = all(isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v) for v in values)
         if known and _described(name) is not None:
-            mean, count = sum(values) / len(values), len(values)
-            spread = sqrt(sum((v - mean) ** 2 for v in values) / (count - 1) / count) if count > 1 else 0.0
-            found[name] = [mean, spread, count]
+            summary = summary_of(values)
+            found[name] = [summary.mean, summary.standard_error or 0.0, summary.repeats]
     return found
 
 

@@ -66,7 +66,6 @@ class Cost:
 
 
 def run(study: Study) -> None:
-    started = time.time()
     setting = study.setting(setting_named("fmnist-cnn", study.scale))
     plans = {name: setting.plan(method, 0) for name, method in methods().items()}
     rounds = ROUNDS[study.scale]
@@ -86,7 +85,7 @@ def run(study: Study) -> None:
     study.say(text)
     draw(study, costs)
     method = "CPU time of one thread; the methods take turns, so that what else the machine does falls on all alike"
-    study.record([*setting.all_differences, method], [0], started, setting=setting.describe())
+    study.record([*setting.all_differences, method], [0], setting=setting.describe())
 
 
 def measure(plans: dict[str, Plan], rounds: int, steps: int = 4) -> dict[str, Cost]:

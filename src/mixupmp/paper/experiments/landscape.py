@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
@@ -49,7 +48,6 @@ def draw_landscapes(
     study: Study, title: str, panels_of: Callable[[int], list[Panel]], setting_name: str = "clusters"
 ) -> None:
     """Train every panel's posterior, draw the figure and write what it shows as numbers."""
-    started = time.time()
     setting = study.setting(setting_named(setting_name, study.scale))
     shown = panels_of(setting.members)
     wanted = [[Wanted(setting.plan(panel.method, seed)) for seed in setting.seeds] for panel in shown]
@@ -80,7 +78,7 @@ def draw_landscapes(
     over = "members, by the jackknife" if setting.repeats == 1 else "repeats"
     caption = f"Mean rescaled uncertainty (error over {over}). {setting.describe()}. "
     _write_numbers(study, title, numbers, f"{caption}Differs from the paper: {differs}.")
-    study.record(setting.all_differences, setting.seeds, started, setting=setting.describe())
+    study.record(setting.all_differences, setting.seeds, setting=setting.describe())
 
 
 def _over_repeats(repeats: list[Evaluation]) -> Evaluation:

@@ -14,7 +14,6 @@ whose largest margin is not known, is trained beside them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
@@ -135,7 +134,6 @@ def bootstrap_weights(repeats: int, rows: int, seed: int = 0) -> Tensor:
 
 def run(study: Study) -> None:
     """Train, tabulate, draw."""
-    started = time.time()
     steps, repeats = STEPS[study.scale], REPEATS[study.scale]
     records = sorted({max(1, round(steps ** (k / RECORDS))) for k in range(RECORDS + 1)})
     rows = 2 * POINTS
@@ -154,7 +152,7 @@ def run(study: Study) -> None:
     study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS if not n.relu for k in kinds])
     _draw(study, tracks, records)
     differences = ["The paper measures no problem with a known margin: this is an illustration of its proposition."]
-    study.record(differences, [0], started, steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
+    study.record(differences, [0], steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
 
 
 def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int) -> tuple[str, ...]:
