@@ -14,6 +14,8 @@ from mixupmp.cli.output import show
 from mixupmp.core.errors import BadRun, InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.cli.scoring import Results
     from mixupmp.core.plan import Plan
     from mixupmp.core.posterior import Posterior
@@ -197,7 +199,7 @@ def _chosen(selection: Selection, settings: Settings) -> str:
 
 def _lines(
     run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
-) -> list[Any]:
+) -> list[RenderableType]:
     from mixupmp.decide.calibrators import bound_message
     from mixupmp.metrics import MetricTable, standard_metrics
 

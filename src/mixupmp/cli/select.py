@@ -16,6 +16,8 @@ from mixupmp.cli.output import remark, show
 from mixupmp.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.core.plan import Plan
     from mixupmp.core.rows import Dataset
     from mixupmp.decide.search import Search
@@ -65,7 +67,10 @@ def command(
     plan = plan_from(settings, dataset)
     selection = select(plan, search, engine=settings.engine, callback=remark, address=address)
     result: dict[str, Any] = {"selection": selection.to_dict()}
-    lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
+    lines: list[RenderableType] = [
+        _table(selection),
+        Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits."),
+    ]
     if (bound := bound_message(selection.calibrator)) is not None:
         lines.append(Text(f"note: {bound}", style="yellow"))
     if out is not None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.layouts import ARRAY_LAYOUTS, channels_first, check_layout, layout_of
 
+Array = NDArray[Any]  # of numbers or text of any type
 DEEPEST_PIXEL = 65535
 
 

@@ -7,14 +7,14 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.column_warnings import warn_of_merged
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData
@@ -23,7 +23,6 @@ from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
 from mixupmp.data.files import check_unpacked, plain_file, reading
 
-Array = NDArray[Any]
 CHANNELS_FIRST = "let the channels come right after the rows"
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 

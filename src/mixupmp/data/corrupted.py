@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
 from mixupmp.core.files import replacing
 from mixupmp.core.rows import Dataset, Rows
@@ -107,16 +107,16 @@ def read_corrupted(folder: Path, name: str, severity: int) -> Rows:
     return Rows(as_inputs(pixels, str(folder), pixels.shape[1:]), torch.from_numpy(labels[block].astype(np.int64)))
 
 
-def _array(path: Path) -> NDArray[Any]:
+def _array(path: Path) -> Array:
     """An array on disk, of which only what is used is read."""
     if not path.is_file():
         raise DataNotFound(f"{path} is not there: {path.parent} lacks this file of the published layout.")
     with reading(path, "an array", "It may be truncated."):
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
 
-def _form(array: NDArray[Any]) -> str:
+def _form(array: Array) -> str:
     return f"{array.dtype} {array.shape}"
 
 
@@ -211,7 +211,7 @@ def _complete(path: Path, shape: tuple[int, ...]) -> bool:
     if not path.is_file():
         return False
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:
         return False
     return array.shape == shape and array.dtype == np.uint8

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.arrays import dataset_of, encode
@@ -89,7 +89,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _rows(folder: Path, images: str, labels: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows(folder: Path, images: str, labels: str) -> tuple[Array, Array]:
     """One pair of files, whose dimensions and lengths must fit each other."""
     arrays = []
     for name, dimensions in ((images, 3), (labels, 1)):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
@@ -116,7 +116,7 @@ def _is_numeric(features: pandas.DataFrame) -> bool:
     return kinds and real and not bool(features.isna().any(axis=None))
 
 
-def _labels(column: pandas.Series[Any], name: str, path: Path) -> NDArray[Any]:
+def _labels(column: pandas.Series[Any], name: str, path: Path) -> Array:
     if column.isna().any():
         row = int(np.flatnonzero(column.isna().to_numpy())[0])
         raise BadData(f"{path}: the label column {name} is empty in row {row}: drop such rows.")

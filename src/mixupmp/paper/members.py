@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
@@ -70,7 +71,7 @@ class Piece:
     plan: Plan
     members: tuple[int, ...]
     engine: str
-    document: dict[str, Any]
+    document: dict[str, Json]
 
     @cached_property
     def key(self) -> str:

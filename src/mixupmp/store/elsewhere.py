@@ -10,10 +10,9 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mixupmp.core.arrays import is_images, read_arrays
+from mixupmp.core.arrays import Array, is_images, read_arrays
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import Fields, as_tensor
@@ -35,7 +34,7 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "network.", "net.")  # of DataPar
 
 def ensemble_of(
     members: Sequence[nn.Module | Weights | str | os.PathLike[str]] | str | os.PathLike[str],
-    example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | Sequence[Any],
+    example: Tensor | Array | Mapping[str, Tensor | Array] | Sequence[Any],
     *,
     network: NetworkChoice = None,
     classes: Sequence[str] = (),

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -228,7 +228,7 @@ def _arithmetic(engine: str, features: bool) -> str:
     return f"{order}, on features" if features else order
 
 
-def _machine(plan: Plan) -> dict[str, Any]:
+def _machine(plan: Plan) -> dict[str, str | int]:
     return {"platform": platform.platform(), "python": platform.python_version(), "cores": cores(), **_processor(plan)}
 
 

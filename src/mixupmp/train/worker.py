@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.train import processes  # noqa: F401 - what nearly every call needs, imported before there is one
 from mixupmp.train.member import StopTraining
-from mixupmp.train.progress import Callback, EpochRecord
+from mixupmp.train.progress import Callback
 
 
 class RemoteCallback(Callback):

@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.files import write_atomically
+from mixupmp.core.foreign import Json
 from mixupmp.core.version import __version__
 from mixupmp.metrics.catalog import CALIBRATED, metric_named
 from mixupmp.metrics.comparison import summary_of
@@ -39,7 +39,7 @@ def write_explorer(results: Path, out: Path) -> int:
     return len(sets)
 
 
-def read_set(path: Path, results: Path) -> dict[str, Any]:
+def read_set(path: Path, results: Path) -> dict[str, Json]:
     """The lines of one table: a name, a group, and the mean, standard error and number of repeats of each metric."""
     try:
         lines = json.loads(path.read_text("utf-8"))
@@ -53,7 +53,7 @@ def read_set(path: Path, results: Path) -> dict[str, Any]:
     return {"name": " · ".join(path.parent.relative_to(results).parts), "command": str(command), "lines": shown}
 
 
-def _summaries(repeats: list[dict[str, Any]]) -> dict[str, list[float]]:
+def _summaries(repeats: list[dict[str, Json]]) -> dict[str, list[float]]:
     """[mean, standard error, repeats] of each metric of the catalog that all repeats have."""
     shared = set.intersection(*(set(one) for one in repeats)) if repeats else set()
     found = {}
@@ -66,7 +66,7 @@ def _summaries(repeats: list[dict[str, Any]]) -> dict[str, list[float]]:
     return found
 
 
-def _described(name: str) -> dict[str, Any] | None:
+def _described(name: str) -> dict[str, Json] | None:
     try:
         metric = metric_named(name)
     except UnknownName:

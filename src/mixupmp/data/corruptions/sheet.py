@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import MissingExtra, check
 from mixupmp.core.files import replacing
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
@@ -53,7 +52,7 @@ def _title(name: str, channels: int) -> str:
     return name.replace("_", " ") + ("\n(gray: unchanged)" if unchanged else "")
 
 
-def _mosaic(rows: list[list[Tensor]]) -> tuple[NDArray[Any], list[float], list[float]]:
+def _mosaic(rows: list[list[Tensor]]) -> tuple[Array, list[float], list[float]]:
     """All cells in one RGB picture on white, with the centers of its columns and rows."""
     count, _, height, width = rows[0][0].shape
     gap = max(1, round(GAP * height))

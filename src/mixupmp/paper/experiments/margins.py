@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.seeds import generator
 from mixupmp.core.weights import StabilizedDirichlet
 from mixupmp.paper.figures import REFERENCE, panels, save
@@ -163,7 +164,7 @@ def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, T
 
 def _shares(
     network: HomogeneousNetwork, kind: str, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """The margins of all starts as shares of the largest one, for the ledger."""
     shares = (tracks[network.name, kind][step] / (network.largest_margin or 1.0)).tolist()
     repeats = [{"seed": number, "margin share": share} for number, share in enumerate(shares)]

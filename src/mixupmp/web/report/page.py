@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mixupmp.core.errors import BadData, check
 from mixupmp.core.files import write_atomically
+from mixupmp.core.foreign import Json
 from mixupmp.core.spec import encode
 from mixupmp.core.version import __version__
 from mixupmp.networks import Network
@@ -134,7 +134,7 @@ def _title(runs: Sequence[EvaluatedRun]) -> str:
     return f"{len(runs)} runs on {dataset}"
 
 
-def _rejection_data(runs: Sequence[EvaluatedRun]) -> list[dict[str, Any]]:
+def _rejection_data(runs: Sequence[EvaluatedRun]) -> list[dict[str, Json]]:
     """The rejection curves for the page's slider."""
     return [
         {"title": run.title}
