@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mixupmp.core.arrays import Array
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import dataset_of, encode
+from mixupmp.data.arrays import class_numbers, dataset_of
 from mixupmp.data.download import Remote
 from mixupmp.data.files import Published, Root, file_in, locate, read_gzip, reading
 
@@ -111,7 +111,7 @@ def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: S
     if classes:
         train_labels, test_labels = (torch.from_numpy(y.astype(np.int64)) for y in (train_y, test_y))
     else:
-        (train_labels, test_labels), classes = encode(str(folder), train_y, test_y)
+        (train_labels, test_labels), classes = class_numbers(str(folder), train_y, test_y)
     train, test = (torch.from_numpy(x.copy()).unsqueeze(1) for x in (train_x, test_x))
     rows = Rows(train, train_labels), Rows(test, test_labels)
     return Dataset(name, *rows, classes, scale or Standardize.of(train)).checked()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadData, MissingExtra, check
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import dataset_of, encode
+from mixupmp.data.arrays import class_numbers, dataset_of
 from mixupmp.data.files import plain_file, reading
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def read_image_folder(
         files_by_class(part, ENDINGS, "images") for part in (train, test)
     )
     form = _common_form(train_files + test_files, size)
-    (train_y, test_y), classes = encode(str(folder), np.array(train_names), np.array(test_names))
+    (train_y, test_y), classes = class_numbers(str(folder), np.array(train_names), np.array(test_names))
     rows = Rows(_read(train_files, *form), train_y), Rows(_read(test_files, *form), test_y)
     return Dataset(folder.name, *rows, classes, Standardize.of(rows[0].inputs)).checked()
 

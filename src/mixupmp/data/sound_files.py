@@ -16,7 +16,7 @@ from mixupmp.core.encoders import Encoder, Spectrogram
 from mixupmp.core.errors import BadData
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import encode, split_off_test
+from mixupmp.data.arrays import class_numbers, split_off_test
 from mixupmp.data.files import Published, Root, locate, plain_file, reading
 from mixupmp.data.images import files_by_class
 
@@ -109,7 +109,7 @@ def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0, enc
     parts = [train, test] if train.is_dir() and test is not None else [folder]
     listed = [files_by_class(part, frozenset((ENDING,)), "WAV files") for part in parts]
     spectrogram, inputs = _spectrograms([file for files, _ in listed for file in files], encoder)
-    numbers, classes = encode(str(folder), *(np.array(labels) for _, labels in listed))
+    numbers, classes = class_numbers(str(folder), *(np.array(labels) for _, labels in listed))
     rows = [Rows(x, y) for x, y in zip(inputs.split([len(y) for y in numbers]), numbers, strict=True)]
     if len(rows) == 1:
         rows = list(split_off_test(rows[0], len(classes), str(folder), test_fraction, seed))

@@ -14,7 +14,7 @@ from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, MissingExtra, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import as_inputs, dataset_of, encode, split_off_test
+from mixupmp.data.arrays import as_inputs, class_numbers, dataset_of, split_off_test
 from mixupmp.data.files import check_unpacked, read_gzip, reading
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def read_table(
     if bare and not Columns.of(features).centered:
         inputs = as_inputs(features.to_numpy(np.float64), str(path))
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
-    (numbers,), classes = encode(str(path), labels)
+    (numbers,), classes = class_numbers(str(path), labels)
     places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
     if test_fraction < 1 and not 0 < round(test_fraction * len(places)) <= len(places) - len(classes):
         counts = f"{len(places)} rows of {len(classes)} classes"

@@ -17,7 +17,7 @@ from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
-from mixupmp.data.arrays import encode, split_off_test
+from mixupmp.data.arrays import class_numbers, split_off_test
 from mixupmp.data.files import Published, Root, locate, read_gzip, reading
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
@@ -59,7 +59,7 @@ def read_text(
             raise InvalidArgument("label", label, must)
         label = others[-1]
     sentences, labels = (_column(records, name, path) for name in (text, label))
-    (numbers,), classes = encode(str(path), np.array(labels))
+    (numbers,), classes = class_numbers(str(path), np.array(labels))
     rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
     train, test = split_off_test(rows, len(classes), str(path), test_fraction, seed)
     known = (train if len(train) else test).inputs[:, 0].tolist()
@@ -143,7 +143,7 @@ def clinc150(
     parts = clinc150_parts(root)
     vocabulary = _vocabulary([sentence for sentence, _ in parts["train"]], tokens, encoder)
     intents = [np.array([intent for _, intent in parts[name]]) for name in ("train", "test")]
-    (train, test), classes = encode("clinc150", *intents)
+    (train, test), classes = class_numbers("clinc150", *intents)
     names = ("train", "test", "oos_test")
     trained, tested, outside = (vocabulary([sentence for sentence, _ in parts[name]]) for name in names)
     rows = Rows(trained, train), Rows(tested, test)

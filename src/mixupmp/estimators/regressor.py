@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self, overload
 
 import numpy as np
 import torch
@@ -152,7 +152,13 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         means, deviations = self._gaussians(X)
         return means.numpy(), deviations.numpy()
 
-    def predict(self, X: Inputs, return_std: bool = False) -> Any:
+    @overload
+    def predict(self, X: Inputs, return_std: Literal[False] = False) -> Numbers: ...
+
+    @overload
+    def predict(self, X: Inputs, return_std: Literal[True]) -> tuple[Numbers, Numbers]: ...
+
+    def predict(self, X: Inputs, return_std: bool = False) -> Numbers | tuple[Numbers, Numbers]:
         """The mean of each row's predictive; with `return_std` its standard deviation too.
 
         Parameters
