@@ -75,7 +75,7 @@ def posterior_of(
 ) -> Posterior:
     """A posterior from one trained classifier: its body frozen, `members` heads fitted to futures of its features.
 
-    Heads start as the network's own. A row's features are computed once for all of them.
+    Heads start as the network's own.
 
     Parameters
     ----------
@@ -105,6 +105,11 @@ def posterior_of(
         Their names; numbers where left out.
     recipe, seed, device, engine
         Of the heads' fit.
+
+    Returns
+    -------
+    Posterior
+        A row's features are computed once for all members.
 
     Examples
     --------

@@ -64,6 +64,11 @@ def ensemble_of(
     standardize, layout
         The scaling of raw inputs and the axes of `example`, as for `posterior_of`.
 
+    Returns
+    -------
+    Posterior
+        Of one sample for each network.
+
     Examples
     --------
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
