@@ -74,13 +74,7 @@ def ensemble_of(
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
     >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
     """
-    given: Mapping[str, nn.Module | Weights]
-    if isinstance(members, str | os.PathLike):
-        given = _read_folder(Path(members))
-    else:
-        must = "a list of networks or state dicts, also of one"
-        check(isinstance(members, Sequence), "members", type(members).__name__, must)
-        given = {str(number): _read(member) for number, member in enumerate(members)}
+    given = _read_all(members)
     check(len(given) > 0, "members", members, "at least one network")
     shape = _shape(example, layout)
     factory = (
@@ -108,8 +102,15 @@ def _shape(example: Any, layout: str | None) -> tuple[int, ...]:
     return Fields.of(example).shape if several else tuple(as_tensor(example, "example").shape[1:])
 
 
-def _read(member: nn.Module | Weights | str | os.PathLike[str]) -> nn.Module | Weights:
-    return read_weights(Path(member)) if isinstance(member, str | os.PathLike) else member
+def _read_all(members: object) -> Mapping[str, nn.Module | Weights]:
+    """Modules and state dicts by the names that errors call them: of files, their paths."""
+    if isinstance(members, str | os.PathLike):
+        return _read_folder(Path(members))
+    if not isinstance(members, Sequence):
+        must = "a list of networks or state dicts, also of one"
+        raise InvalidArgument("members", type(members).__name__, must)
+    read = (read_weights(Path(one)) if isinstance(one, str | os.PathLike) else one for one in members)
+    return dict(zip(map(str, range(len(members))), read, strict=True))
 
 
 def _read_folder(folder: Path) -> dict[str, Weights]:
