@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mixupmp.core.foreign import Json
+from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances
 from mixupmp.paper.evidence import part_of
 from mixupmp.paper.ledger import Agreement, Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
-from mixupmp.paper.table import markdown_table
 
 EXPLANATION = """\
 One row for each sentence of the paper that claims something, in the paper's order; `src/mixupmp/paper/claims.toml`

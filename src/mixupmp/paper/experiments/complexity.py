@@ -25,10 +25,10 @@ from mixupmp.core.methods import (
 )
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import pinned_threads
+from mixupmp.metrics.text_tables import csv_table, latex_table, markdown_table
 from mixupmp.paper.figures import REFERENCE, explain, panels, save
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
-from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import OTHER_COLOR, styled
 from mixupmp.train.member import MemberFit
 

@@ -17,11 +17,11 @@ from mixupmp.core.predictive import simulate
 from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
 from mixupmp.metrics import gini
 from mixupmp.metrics.comparison import summary_of
+from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
 from mixupmp.paper.figures import panels, save
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Evaluation, Study, training_of
-from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import styled
 
 if TYPE_CHECKING:
@@ -186,6 +186,6 @@ def _write_numbers(study: Study, title: str, numbers: list[Evaluation], caption:
     text = f"## {title}\n\n{markdown_table(headings, rows)}\n\n{caption}\n"
     study.write("regions.md", text)
     study.write("regions.csv", csv_table(headings, rows))
-    escaped = [[cell.replace("∞", r"$\infty$").replace("%", r"\%") for cell in row] for row in [headings, *rows]]
+    escaped = [list(map(latex_text, row)) for row in [headings, *rows]]
     study.write("regions.tex", latex_table(escaped[0], escaped[1:]))
     study.say(text)

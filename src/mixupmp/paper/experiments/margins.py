@@ -25,9 +25,9 @@ from torch import Tensor
 from mixupmp.core.foreign import Json
 from mixupmp.core.seeds import generator
 from mixupmp.core.weights import StabilizedDirichlet
+from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.study import Study
-from mixupmp.paper.table import markdown_table
 from mixupmp.plots.style import METHOD_COLORS, styled
 
 if TYPE_CHECKING:
