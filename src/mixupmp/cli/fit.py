@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mixupmp.core.posterior import Posterior
     from mixupmp.decide.default import Choice
     from mixupmp.decide.select import Selection
-    from mixupmp.train.run import Engine, RunFolder
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.train.run import Engine
     from mixupmp.train.settings import Settings
 
 

@@ -102,7 +102,8 @@ def _refitted(
     """Fit what was chosen to all rows, into a run folder; its metrics on the test rows."""
     from mixupmp.cli.scoring import evaluated
     from mixupmp.core.spec import encode
-    from mixupmp.train.run import RunFolder, fit
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.train.run import fit
 
     settings = replace(settings, calibrator=encode(selection.calibrator))
     run = RunFolder(out, settings.beyond_plan())

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.arrays import Array
-from mixupmp.core.column_warnings import ColumnWarning as ColumnWarning
-from mixupmp.core.column_warnings import collected_warnings as collected_warnings
 from mixupmp.core.column_warnings import warn, warn_of_merged, warn_of_numbers, warn_of_unlearnable
 from mixupmp.core.errors import BadData
 

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import AllDiverged
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool
 from mixupmp.train.generators import OwnGenerator
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
+from mixupmp.train.run import Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.arrays import Array
-from mixupmp.core.columns import Column, Columns, ColumnWarning, encode_columns
+from mixupmp.core.column_warnings import ColumnWarning
+from mixupmp.core.columns import Column, Columns, encode_columns
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.spec import encode
 

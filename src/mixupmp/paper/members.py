@@ -27,7 +27,7 @@ from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.spec import encode
 from mixupmp.core.weights import Expected
-from mixupmp.train.run import RunFolder
+from mixupmp.store.folder import RunFolder
 from mixupmp.train.vectorized.group import unsuited, vectorizable
 
 CACHE_FORMAT = 4  # to be raised when the same configuration comes to give other weights

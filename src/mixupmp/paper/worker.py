@@ -10,11 +10,11 @@ from mixupmp.core.plan import Plan
 from mixupmp.paper.members import Cache, Piece
 from mixupmp.store.lock import RunLocked
 from mixupmp.train import pool
-from mixupmp.train.job import stop_on_signals
+from mixupmp.train.job import FitInterrupted, stop_on_signals
 from mixupmp.train.member import StopTraining
 from mixupmp.train.pool import Call, WorkerFailed
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import Engine, FitInterrupted, fit
+from mixupmp.train.run import Engine, fit
 
 STOPPED = "stopped by a signal; run the same command again to go on where it was."
 

@@ -22,7 +22,7 @@ from mixupmp.web.report.chart import Figure
 from mixupmp.web.report.evaluated_run import EvaluatedRun, distinguished
 from mixupmp.web.report.findings import hardest_class, summary_points
 from mixupmp.web.report.gallery import galleries
-from mixupmp.web.report.recipe_text import snippet
+from mixupmp.web.report.snippet import snippet
 from mixupmp.web.report.table import ReportTable
 from mixupmp.web.report.table_contents import (
     classes_table,
