@@ -33,7 +33,7 @@ def outputs_by_epochs(
     on the way, if they are trained in this process. Other schedules depend on the length: every length is a training of
     its own, which in geometric progression costs as much again as the longest.
     """
-    longest = replace(plan, recipe=replace(plan.recipe, epochs=max(epochs)))
+    longest = plan.varied(recipe=replace(plan.recipe, epochs=max(epochs)))
     if engine == "auto":
         engine = choose_engine(longest, len(members))  # type: ignore[assignment]
     if len(epochs) > 1 and engine in ("vectorized", "inline") and plan.recipe.schedule == "constant":
@@ -43,7 +43,7 @@ def outputs_by_epochs(
     found = {}
     for length in epochs:
         try:
-            trained = fit(replace(plan, recipe=replace(plan.recipe, epochs=length)), engine=engine, members=members)
+            trained = fit(plan.varied(recipe=replace(plan.recipe, epochs=length)), engine=engine, members=members)
         except AllDiverged:
             continue
         found[length] = trained.member_outputs(inputs, check_finite=False).cpu()
