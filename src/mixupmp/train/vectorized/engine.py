@@ -269,7 +269,7 @@ def _restored(job: Job, groups: list[tuple[int, ...]], saved: dict[int, State] |
     """The fit of these groups; an error where a checkpoint is not a state of it names the member."""
     try:
         return VectorizedFit(job.plan, groups, saved)
-    except Exception:
+    except Exception:  # whatever it was, it is raised again, by the member that it comes from if there is one
         for member, state in (saved or {}).items():
             assert job.folder is not None
             with job.folder.checkpoints(member).restoring():
