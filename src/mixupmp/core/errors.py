@@ -6,7 +6,7 @@ All derive from `MixupMPError`, which the command line prints as one line, with 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Real
 from typing import TypeGuard
 
@@ -72,6 +72,12 @@ def check(condition: bool, name: str, value: object, must: str, hint: str = "") 
     """Raise `InvalidArgument` unless the condition holds."""
     if not condition:
         raise InvalidArgument(name, value, must, hint)
+
+
+def check_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise `UnknownName` unless this is one of the known names."""
+    if name not in known:
+        raise UnknownName(kind, str(name), known)
 
 
 def whole(value: object, least: int = 1) -> bool:

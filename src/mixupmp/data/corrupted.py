@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.arrays import Array
-from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.core.errors import BadData, DataNotFound, check, check_known
 from mixupmp.core.files import replacing
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.threads import pinned_threads
@@ -76,8 +76,7 @@ def corrupted(dataset: Dataset, name: str, severity: int, root: Root = None, see
     Read from the published files with their own labels, or from a copy that `write_corrupted` made of these very rows
     with this seed; otherwise computed.
     """
-    if name not in CORRUPTIONS:
-        raise UnknownName("corruption", name, CORRUPTIONS)
+    check_known("corruption", name, CORRUPTIONS)
     folder = find_corrupted(dataset.name, root, name=name)
     if folder is None or not made_from(folder, dataset, seed):
         return Rows(corrupt(dataset.test.inputs, name, severity, seed), dataset.test.labels, dataset.test.weights)

@@ -12,7 +12,7 @@ import torch
 
 from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
-from mixupmp.core.errors import BadData, MissingExtra, UnknownName
+from mixupmp.core.errors import BadData, MissingExtra, check_known
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.arrays import as_inputs, class_numbers, dataset_of, split_off_test
 from mixupmp.data.files import check_unpacked, read_gzip, reading
@@ -46,8 +46,7 @@ def read_table(
         counts = f"{len(frame)} rows and {len(names)} column{'s' * (len(names) != 1)}"
         raise BadData(f"{path} has {counts}: it needs rows, a label and a feature.{''.join(others[:1])}")
     label = names[-1] if label is None else label
-    if label not in names:
-        raise UnknownName(f"column of {path.name}", str(label), names)
+    check_known(f"column of {path.name}", label, names)
     features = frame.drop(columns=label)
     labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
     bare = columns is None and is_numeric_text(features.columns) and _is_numeric(features)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mixupmp.core.encoders import Encoder
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.core.errors import BadData, InvalidArgument, check_known
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
@@ -77,8 +77,7 @@ def read_column(path: Path, name: str) -> list[str]:
 
 def _column(records: list[dict[str, object]], name: str | None, path: Path) -> list[str]:
     names = [str(known) for known in records[0]]
-    if name not in names:
-        raise UnknownName(f"column of {path.name}", str(name), names)
+    check_known(f"column of {path.name}", name, names)
     return [_cell(record, name, row, path) for row, record in enumerate(records)]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
+from mixupmp.core.errors import BadData, InvalidArgument, check, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.spec import decode
@@ -201,8 +201,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         means, deviations = self._gaussians(X)
         noise, disagreement = deviations.square().mean(0), means.var(0, correction=0)
         parts = {"total": noise + disagreement, "noise": noise, "disagreement": disagreement}
-        if kind not in parts:
-            raise UnknownName("uncertainty", str(kind), parts)
+        check_known("uncertainty", kind, parts)
         values: Numbers = parts[kind].sqrt().numpy()
         return values
 

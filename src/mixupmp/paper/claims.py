@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from scipy.stats import t as student
 
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import UnknownName, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.catalog import METRICS
 from mixupmp.paper.evidence import LEVEL, Effect, Evidence, Sample, Term, combine
@@ -108,8 +108,7 @@ def all_claims() -> list[Claim]:
 
 
 def _claim(entry: dict[str, Json]) -> Claim:
-    if entry["quantifier"] not in QUANTIFIERS:
-        raise UnknownName("quantifier", str(entry["quantifier"]), QUANTIFIERS)
+    check_known("quantifier", entry["quantifier"], QUANTIFIERS)
     parts = tuple(Part(**_frozen(part)) for part in entry.pop("part"))
     return Claim(**_frozen(entry), parts=parts)
 

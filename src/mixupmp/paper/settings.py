@@ -14,7 +14,7 @@ from importlib import resources
 
 import torch
 
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import UnknownName, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.methods import Method
@@ -187,8 +187,7 @@ def subset_indices(rows: Rows, count: int | None) -> torch.Tensor:
 def setting_named(name: str, scale: str) -> Setting:
     """The setting of this name at a scale, from `settings.toml`; all image experiments share one smoke scale."""
     listed = tomllib.loads(resources.files("mixupmp.paper").joinpath("settings.toml").read_text())
-    if name not in listed:
-        raise UnknownName("setting", name, listed)
+    check_known("setting", name, listed)
     entry = {**listed.get(listed[name].get("like", ""), {}), **listed[name]}
     if scale not in entry:
         if scale != "smoke":
