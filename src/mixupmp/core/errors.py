@@ -6,7 +6,8 @@ All derive from `MixupMPError`, which the command line prints as one line, with 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import TypeGuard
 
@@ -66,6 +67,15 @@ class MissingExtra(MixupMPError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str, then: str = "") -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'mixupmp[{extra}]'{then}.")
+
+
+@contextmanager
+def extra(package: str, name: str, purpose: str) -> Iterator[None]:
+    """For the import of an optional dependency: `MissingExtra` where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(package, name, purpose) from error
 
 
 def check(condition: bool, name: str, value: object, must: str, hint: str = "") -> None:

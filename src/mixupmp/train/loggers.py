@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from mixupmp.core.errors import MissingExtra
+from mixupmp.core.errors import extra
 from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.core.plan import Plan
@@ -129,10 +129,8 @@ class TensorBoardLogger:
         self.writer: Any = None
 
     def start(self, settings: dict[str, Json]) -> None:
-        try:
+        with extra("tensorboard", "tensorboard", "Logging to TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtra("tensorboard", "tensorboard", "Logging to TensorBoard") from error
         self.writer = SummaryWriter(str(self.folder))
         self.writer.add_text("settings", "\n".join(f"    {line}" for line in _lines(settings)))
 

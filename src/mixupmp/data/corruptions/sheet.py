@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mixupmp.core.arrays import Array
-from mixupmp.core.errors import MissingExtra, check
+from mixupmp.core.errors import check, extra
 from mixupmp.core.files import replacing
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 
@@ -22,11 +22,9 @@ def contact_sheet(images: Tensor, path: str | os.PathLike[str], seed: int = 0) -
 
     The path's ending says the format, .png or any other that matplotlib writes.
     """
-    try:
+    with extra("matplotlib", "plot", "a contact sheet"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a contact sheet") from error
     path = Path(path)
     check(path.suffix[1:] in ("png", "pdf", "svg", "jpg"), "path", str(path), "a .png, .jpg, .pdf or .svg file")
     check(len(images) > 0, "images", tuple(images.shape), "at least one image")
