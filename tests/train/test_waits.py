@@ -48,7 +48,7 @@ def test_a_worker_that_was_stopped_is_named_and_killed(
         workers[:] = team
         return Path(f"/proc/{team[0].process.pid}/stat").read_text().split()[2] == "T"
 
-    team = pool._team(1, 1, 0)
+    team = pool._team(1, 1)
     monkeypatch.setattr(pool, "_team", lambda *_: team)
     with caplog.at_level(logging.WARNING, "mixupmp"), pytest.raises(StopTraining):
         pool.run([pool.Call(stop_this_process, (), "member 7")], workers=1, stop=stop)
