@@ -82,7 +82,7 @@ def shared_members(quick: bool) -> Iterator[Row]:
     (inputs, labels), _ = table(1_000)
     rows = Rows(torch.from_numpy(inputs), torch.from_numpy(labels))
     data = Dataset("table", rows, rows, ("0", "1"), Standardize.of(rows.inputs))
-    recipe = recipe_for(len(rows), False, given={"epochs": 2 if quick else 5}, shared=True)
+    recipe = recipe_for(len(rows), "shared", {"epochs": 2 if quick else 5})
     for ratio in (0.0, 1.0):
         network = {"name": "tabular", "hidden": SHARED_HIDDEN, "dropout": 0.1}
         shared, separate = (

@@ -14,13 +14,13 @@ from mixupmp import deep_ensemble, fit, plan_for
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import vocabulary_of
-from mixupmp.data.arrays import encode
+from mixupmp.data.arrays import class_numbers
 from mixupmp.data.text_files import clinc150_parts
 from mixupmp.metrics import detection, evaluate, predictive_entropy
 
 SEEDS = (0, 1, 2)
 parts = clinc150_parts()
-(train, val), classes = encode("clinc150", *(np.array([y for _, y in parts[name]]) for name in ("train", "val")))
+(train, val), classes = class_numbers("clinc150", *(np.array([y for _, y in parts[name]]) for name in ("train", "val")))
 torch.set_num_threads(1)
 print(
     "| tokens | numbers | length | ACC | NLL | out-of-scope AUROC | CPU seconds |\n|---|---:|---:|---:|---:|---:|---:|"

@@ -66,7 +66,7 @@ def table(reader: Callable[..., Any], epochs: int | None = None, wrong: float = 
         names = tuple(str(name) for name in data.target_names)
         dataset = Dataset("table", train, test, names, Standardize.of(train.inputs))
         width, outputs = train.inputs.shape[1], len(names)
-        recipe = recipe_for(len(train), images=False, given={} if epochs is None else {"epochs": epochs})
+        recipe = recipe_for(len(train), "table", {} if epochs is None else {"epochs": epochs})
         return plan_of(dataset, lambda: MLP(width, outputs, (128, 128)), recipe, seed)
 
     return plan

@@ -92,6 +92,6 @@ from .estimators import PosteriorClassifier as PosteriorClassifier
 from .store.elsewhere import ensemble_of as ensemble_of
 from .store.load import load as load
 from .store.load import save as save
+from .train.job import CheckpointInterval as CheckpointInterval
 from .train.plans import plan_for as plan_for
-from .train.run import CheckpointInterval as CheckpointInterval
 from .train.run import fit as fit

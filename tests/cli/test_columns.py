@@ -9,7 +9,8 @@ import pytest
 from commands import mixupmp, mixupmp_process, refused
 
 from mixupmp import load
-from mixupmp.core.columns import Columns, ColumnWarning
+from mixupmp.core.column_warnings import ColumnWarning
+from mixupmp.core.columns import Columns
 
 pandas = pytest.importorskip("pandas")
 

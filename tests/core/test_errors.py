@@ -14,7 +14,7 @@ from mixupmp.core.errors import (
     MixupMPError,
     UnknownName,
 )
-from mixupmp.train.run import FitInterrupted
+from mixupmp.train.job import FitInterrupted
 
 
 @pytest.mark.parametrize(

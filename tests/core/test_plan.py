@@ -58,8 +58,8 @@ def test_a_plan_sizes_a_named_network_to_the_data(table: Dataset, images: Datase
     assert plan_for(images, deep_ensemble(), "cnn").network == Network(
         "mixupmp.networks.CNN", {"channels": 1, "outputs": 3, "dropout": 0.0, "size": (20, 20)}
     )
-    assert plan_for(images, deep_ensemble()).recipe == recipe_for(len(images.train), images=True)
-    assert plan_for(table, deep_ensemble()).recipe == recipe_for(len(table.train), images=False)
+    assert plan_for(images, deep_ensemble()).recipe == recipe_for(len(images.train), "images")
+    assert plan_for(table, deep_ensemble()).recipe == recipe_for(len(table.train), "table")
 
 
 def test_a_method_that_adapts_keeps_rows_back(table: Dataset) -> None:
@@ -296,3 +296,20 @@ def test_training_rows_are_copied_to_the_device_once(table: Dataset, monkeypatch
     assert first.rows is second.rows
     assert isinstance(first.rows, Rows)
     assert first.rows.inputs.device.type == "meta"
+
+
+def test_a_varied_plan_builds_its_first_network_once(table: Dataset) -> None:
+    built = []
+
+    def build() -> nn.Module:
+        built.append(nn.Linear(4, 3))
+        return built[-1]
+
+    plan = plan_for(table, mixup_mp(1.0, 2.0, 2), build, SHORT)
+    others = [plan.varied(deep_ensemble(2)), plan.varied(recipe=replace(SHORT, epochs=3)), plan.on(table.test)]
+    assert len(built) == 1
+    weights = [other.build(0).weight for other in (plan, *others)]
+    assert len(built) == 1
+    assert all(torch.equal(weights[0], weight) for weight in weights)
+    assert len({weight.data_ptr() for weight in weights}) == 4
+    assert plan.varied(mc_dropout(2)).template is not plan.template  # another sampler may change the network

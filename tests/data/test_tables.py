@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mixupmp import MixupMPClassifier
-from mixupmp.core.columns import Columns, ColumnWarning
+from mixupmp.core.column_warnings import ColumnWarning
+from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.data import load_path
 

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 from mixupmp import Recipe
-from mixupmp.core.columns import ColumnWarning
+from mixupmp.core.column_warnings import ColumnWarning
 from mixupmp.core.errors import BadData, InvalidArgument
 from mixupmp.core.shared import SharedEnsemble
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier, MixupMPRegressor

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from mixupmp import Recipe
-from mixupmp.core.columns import ColumnWarning
+from mixupmp.core.column_warnings import ColumnWarning
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.estimators import MixupMPClassifier, MixupMPRegressor
 

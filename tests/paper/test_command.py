@@ -10,7 +10,6 @@ import pytest
 from mixupmp.cli import main
 
 MINE = """
-import time
 from mixupmp.core.methods import single_network
 from mixupmp.paper import Study, Wanted
 from mixupmp.paper.report import OnRows
@@ -21,7 +20,7 @@ def run(study: Study) -> None:
     wanted = Wanted(setting.plan(single_network(), 0))
     study.train([wanted])
     study.write("found.json", study.evaluate([(wanted, OnRows(setting.test))])[0])
-    study.record(setting.all_differences, [0], time.time())
+    study.record(setting.all_differences, [0])
 """
 
 

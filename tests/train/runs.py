@@ -24,7 +24,9 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {here!r})
 import runs
-from mixupmp.train.run import CheckpointInterval, FitInterrupted, fit
+from mixupmp.train.job import CheckpointInterval
+from mixupmp.train.job import FitInterrupted
+from mixupmp.train.run import fit
 from mixupmp.train.vectorized import engine as vectorized
 every, loud = CheckpointInterval(epochs=1), runs.Loud()
 engine, _, where = {engine!r}.partition(" in ")

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from mixupmp import Posterior, Recipe, Rows, deep_ensemble, load, plan_for
 from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.plan import Plan, initial_weights
-from mixupmp.train.run import Engine, RunFolder, fit
+from mixupmp.store.folder import RunFolder
+from mixupmp.train.run import Engine, fit
 from small_data import small_table
 
 SHORT = Recipe(epochs=1, batch_size=16, learning_rate=1e-4)

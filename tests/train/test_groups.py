@@ -19,12 +19,14 @@ from mixupmp import CheckpointInterval, Recipe, mixup_mp, plan_for
 from mixupmp.core.plan import Plan
 from mixupmp.data import load
 from mixupmp.networks import MLP
+from mixupmp.store.folder import RunFolder
 from mixupmp.train import pool as processes
 from mixupmp.train import run
+from mixupmp.train.job import FitInterrupted
 from mixupmp.train.pool import NotPicklable, WorkerFailed
 from mixupmp.train.processes import store_plan
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import FitInterrupted, RunFolder, fit
+from mixupmp.train.run import fit
 from mixupmp.train.vectorized import engine as vectorized
 from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 

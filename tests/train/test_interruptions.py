@@ -17,8 +17,9 @@ import runs
 
 from mixupmp import CheckpointInterval
 from mixupmp.core.errors import BadRun
+from mixupmp.store.folder import RunChanged, RunFolder
 from mixupmp.store.lock import RunLocked
-from mixupmp.train.run import RunChanged, RunFolder, fit
+from mixupmp.train.run import fit
 
 
 @pytest.fixture(scope="session")

@@ -20,29 +20,29 @@ from mixupmp.data import load_path
 from mixupmp.estimators import DeepEnsembleClassifier, MixupMPClassifier
 from mixupmp.networks import MLP
 from mixupmp.train.loggers import logging_to
-from mixupmp.train.plans import FEWEST_EPOCHS, TABLE_STEPS, mixup_mp_for, recipe_for
+from mixupmp.train.plans import RECIPES, Kind, mixup_mp_for, recipe_for
 from mixupmp.train.run import Engine, fit
 from mixupmp.train.settings import read_toml
 
 
 @pytest.mark.parametrize("rows", [10, 127, 128, 129, 1000])
-@pytest.mark.parametrize("images", [True, False])
-def test_small_data_get_steps_enough(rows: int, images: bool) -> None:
-    recipe = recipe_for(rows, images)
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_small_data_get_steps_enough(rows: int, kind: Kind) -> None:
+    recipe = recipe_for(rows, kind)
     steps = recipe.epochs * -(-rows // 128)
-    wanted = TABLE_STEPS
-    if images:  # growing with the cube root of the rows
+    wanted = RECIPES[kind].steps
+    if kind == "images":  # growing with the cube root of the rows
         wanted = {10: 300, 127: 300, 128: 300, 129: 300, 1000: 513}[rows]
     assert wanted <= steps or recipe.epochs == 1000
-    assert steps < wanted + max(8, wanted // 5) or recipe.epochs == FEWEST_EPOCHS
+    assert steps < wanted + max(8, wanted // 5) or recipe.epochs == 20
 
 
 def test_large_data_get_epochs_enough_and_an_answer_given_is_kept() -> None:
-    assert recipe_for(10**6, images=False).epochs == FEWEST_EPOCHS
-    assert recipe_for(10**6, images=True, given={"epochs": 3}).epochs == 3
-    assert recipe_for(10**6, images=True, fine_tune=True).epochs == 3
+    assert recipe_for(10**6, "table").epochs == 20
+    assert recipe_for(10**6, "images", {"epochs": 3}).epochs == 3
+    assert recipe_for(10**6, "fine-tune").epochs == 3
     with pytest.raises(MixupMPError, match="epochs must be"):
-        recipe_for(10, images=True, given={"epochs": 0})
+        recipe_for(10, "images", {"epochs": 0})
 
 
 def test_the_default_classifier_learns_a_table() -> None:
@@ -108,7 +108,7 @@ def test_settings_that_are_nested_without_end_are_refused(tmp_path: Path) -> Non
 
 
 def test_many_rows_are_shared_by_four_members_in_batches_of_256() -> None:
-    sizes = {rows: recipe_for(rows, images=False, shared=True).batch_size for rows in (500, 15_000, 30_000, 10**6)}
+    sizes = {rows: recipe_for(rows, "shared").batch_size for rows in (500, 15_000, 30_000, 10**6)}
     assert sizes == {500: 64, 15_000: 128, 30_000: 256, 10**6: 256}
     members = [mixup_mp_for((20,), None, rows=rows).sampler.members for rows in (29_999, 30_000)]
     assert members == [16, 4]

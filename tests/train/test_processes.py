@@ -36,12 +36,12 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.samplers import Ensemble
 from mixupmp.store.folder import RunFolder
 from mixupmp.train import pool, processes
-from mixupmp.train.job import NO_CHECKPOINTS, Job
+from mixupmp.train.job import NO_CHECKPOINTS, FitInterrupted, Job
 from mixupmp.train.member import StopTraining
 from mixupmp.train.plans import plan_for
 from mixupmp.train.pool import WorkerFailed
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import FitInterrupted, fit
+from mixupmp.train.run import fit
 from small_data import small_images, small_table
 
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)

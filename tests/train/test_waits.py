@@ -19,12 +19,14 @@ from runs import hashes
 
 from mixupmp import Recipe, deep_ensemble, plan_for
 from mixupmp.core.plan import Plan
+from mixupmp.store.folder import RunChanged, RunFolder
 from mixupmp.store.lock import RunLocked
 from mixupmp.train import job, pool
+from mixupmp.train.job import FitInterrupted
 from mixupmp.train.member import StopTraining
 from mixupmp.train.processes import temporary_folder
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import FitInterrupted, RunChanged, RunFolder, fit
+from mixupmp.train.run import fit
 from small_data import small_images, small_table
 
 SHORT = Recipe(epochs=1, batch_size=16, learning_rate=0.05)
@@ -46,7 +48,7 @@ def test_a_worker_that_was_stopped_is_named_and_killed(
         workers[:] = team
         return Path(f"/proc/{team[0].process.pid}/stat").read_text().split()[2] == "T"
 
-    team = pool._team(1, 1, 0)
+    team = pool._team(1, 1)
     monkeypatch.setattr(pool, "_team", lambda *_: team)
     with caplog.at_level(logging.WARNING, "mixupmp"), pytest.raises(StopTraining):
         pool.run([pool.Call(stop_this_process, (), "member 7")], workers=1, stop=stop)
@@ -57,7 +59,7 @@ def test_a_worker_that_was_stopped_is_named_and_killed(
 
 HOLDER = """
 import sys, os, signal
-from mixupmp.train.run import RunFolder
+from mixupmp.store.folder import RunFolder
 with RunFolder(sys.argv[1]).member_locked(0):
     print("held", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

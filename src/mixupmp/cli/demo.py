@@ -17,6 +17,8 @@ from mixupmp.cli.output import progress_bar, results, show
 from mixupmp.core.errors import check
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.cli.demonstration import Demo
 
 MOST_ROWS = 899
@@ -56,7 +58,7 @@ def command(
     picture = write(figure(outcome), out / "reliability.png") if find_spec("matplotlib") else None
     page = report(outcome, out / "report.html")
     seconds = time.monotonic() - started
-    lines: list[Any] = [table(outcome).rich(), *map(Text, reading(outcome))]
+    lines: list[RenderableType] = [table(outcome).rich(), *map(Text, reading(outcome))]
     drawn = picture or "drawn by matplotlib, which is not installed: pip install 'mixupmp[plot]'"
     lines.append(Text(f"Reliability diagrams: {drawn}"))
     lines.append(Text(f"Report, to open in a browser: {page}   ({seconds:.0f} seconds)"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from mixupmp import data
 from mixupmp.cli.demonstration import CLASSIFIERS, CLEAN, FAMILIES, Outcome
+from mixupmp.core.foreign import Json
 from mixupmp.data.corruptions import SEVERITIES
 from mixupmp.estimators.mixup_mp import MixupMPClassifier
 from mixupmp.metrics import MetricRow, MetricTable, metric_named
@@ -94,7 +95,7 @@ def _gap(over: float, under: float) -> str:
     return f"is {over:.1%} too sure" if over > under else f"is {under:.1%} not sure enough"
 
 
-def document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[str, Any]:
+def document(outcome: Outcome, picture: Path | None, seconds: float) -> dict[str, Json]:
     """All measurements, for --json."""
     trials = [
         {

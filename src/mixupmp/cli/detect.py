@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from mixupmp.cli.catalogs import names
-from mixupmp.cli.options import OTHER_DATA, DataRoot, FalseAlarm, Json, Run
-from mixupmp.cli.output import remark, show
-from mixupmp.cli.predict import SHOWN, check_out
+from mixupmp.cli.options import OTHER_DATA, DataRoot, FalseAlarm, Input, InsteadOfInput, Json, Resize, Run
+from mixupmp.cli.output import SHOWN, check_out, csv_file, first_rows, json_file, remark, show
 from mixupmp.core.errors import BadRun, InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.core.posterior import Posterior
     from mixupmp.decide.detect import Detected, Detector
     from mixupmp.metrics.detection import Detection
 
-_INPUT = "An array (.npy, .npz), a table (.csv), an image or sound (.wav), a folder of them, or sentences (.txt)."
-_DATA = f"Instead of --input: {OTHER_DATA}."
 _HELD_OUT = f"Data not used for training, for an exact rate: {OTHER_DATA}. \\[the rows that the fit held out]"
 _SCORE = f"{names('mixupmp.decide.detect.SCORES')}, or auto: nearest if the held-out rows have it, else entropy."
 _METRICS = "Also print how well the score separates these rows from the run's test rows: AUROC, AUPR, FPR95."
@@ -34,15 +28,15 @@ _METRICS = "Also print how well the score separates these rows from the run's te
 
 def command(
     run: Run,
-    given: Annotated[Path | None, typer.Option("--input", metavar="FILE", help=_INPUT)] = None,
-    data: Annotated[str | None, typer.Option(help=_DATA)] = None,
+    given: Input = None,
+    data: InsteadOfInput = None,
     data_root: DataRoot = None,
     false_alarm: FalseAlarm = 0.05,
     score: Annotated[str, typer.Option(help=_SCORE)] = "auto",
     held_out: Annotated[str | None, typer.Option(metavar="DATA", help=_HELD_OUT)] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help=_METRICS)] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to .json or .csv.")] = None,
-    resize: Annotated[bool, typer.Option("--resize", help="Resize images that do not have the run's size.")] = False,
+    resize: Resize = False,
     as_json: Json = False,
 ) -> None:
     """Flag rows unlike the training data, with a bound on the rate of false alarms.
@@ -62,15 +56,14 @@ def command(
 
     if (given is None) == (data is None):
         raise InvalidArgument("--input", given, "given, or --data, and not both")
-    if out is not None:
-        check_out(out, (".json", ".csv"))
+    check_out(out, (".json", ".csv"))
     posterior = load(run)
     classes_of(posterior)
     detector = _detector(run, posterior, held_out, data_root)
     inputs, files = wanted_inputs(run, posterior.task, given, resize, data, data_root)
     found = detector.detect(posterior, inputs, score, false_alarm)
     if out is not None:
-        write_atomically(out, (_csv if out.suffix == ".csv" else _json)(_records(found, files)))
+        write_atomically(out, (csv_file if out.suffix == ".csv" else json_file)(_records(found, files)))
     apart = None
     if metrics:
         own = test_inputs(run, None, data_root, posterior.task)
@@ -122,39 +115,25 @@ def _records(found: Detected, files: tuple[str, ...], most: int | None = None) -
     return [name | {"score": s, "p_value": p, "flagged": f} for name, (s, p, f) in zip(names, lines, strict=False)]
 
 
-def _json(records: list[dict[str, Any]]) -> bytes:
-    return (json.dumps(records, indent=1) + "\n").encode()
-
-
-def _csv(records: list[dict[str, Any]]) -> bytes:
-    content = io.StringIO()
-    writer = csv.DictWriter(content, tuple(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return content.getvalue().encode()
-
-
 def _lines(
     found: Detected, files: tuple[str, ...], detector: Detector, apart: Detection | None, out: Path | None
-) -> list[Any]:
+) -> list[RenderableType]:
     rows, flagged = len(found.flagged), int(found.flagged.sum())
     guarantee = detector.guarantee(found.false_alarm)
     head = f"{flagged} of {rows} rows are flagged ({100 * flagged / rows:.1f}%) by {found.score}."
-    lines: list[object] = [Text(f"{head} {guarantee[0].upper()}{guarantee[1:]}.")]
+    lines: list[RenderableType] = [Text(f"{head} {guarantee[0].upper()}{guarantee[1:]}.")]
     if apart is not None:
         shown = ", ".join(f"{name.replace('_', ' ').upper()} {value:.3f}" for name, value in asdict(apart).items())
         lines.append(Text(f"Against the run's own test rows: {shown}"))
     if out is not None:
         return [*lines, Text(f"Scores, p-values and flags are in {out}")]
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("file" if files else "row", "score", "p-value", "flagged"):
-        table.add_column(heading, justify="right")
-    for one in _records(found, files, SHOWN):
-        table.add_row(
-            Text(one.get("file", str(one["row"]))),
-            f"{one['score']:.4g}",
-            f"{one['p_value']:.3g}",
-            "yes" if one["flagged"] else "",
-        )
-    more = [Text(f"... and {rows - SHOWN} rows more: --out FILE keeps them all")] if rows > SHOWN else []
-    return [*lines, table, *more]
+    table = [
+        {
+            "file" if files else "row": str(one.get("file", one["row"])),
+            "score": f"{one['score']:.4g}",
+            "p-value": f"{one['p_value']:.3g}",
+            "flagged": "yes" if one["flagged"] else "",
+        }
+        for one in _records(found, files, SHOWN)
+    ]
+    return [*lines, *first_rows(table, rows)]

@@ -4,54 +4,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
-from mixupmp.cli import fit_options as given
-from mixupmp.cli.options import Json
+from mixupmp.cli.fit_options import Address, Config, Out, takes_settings
+from mixupmp.cli.options import WHERE, Json, option
 from mixupmp.cli.output import show
 from mixupmp.core.errors import BadRun, InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.cli.scoring import Results
     from mixupmp.core.plan import Plan
     from mixupmp.core.posterior import Posterior
     from mixupmp.decide.default import Choice
     from mixupmp.decide.select import Selection
-    from mixupmp.train.run import Engine, RunFolder
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.train.run import Engine
     from mixupmp.train.settings import Settings
 
 
+_RESUME = "Continue an interrupted run; the result is the same, bit for bit."
+_OVERRIDE = "Resume even if settings, data or versions have changed."
+_TENSORBOARD = "Log losses, validation metrics and disagreement for TensorBoard."
+
+
+@takes_settings()
 def command(
-    context: typer.Context,
-    data: given.Data = None,
-    data_root: given.DataRoot = None,
-    download: given.Download = None,
-    text: given.Text = None,
-    tokens: given.Tokens = None,
-    label: given.Label = None,
-    rows: given.RowCount = None,
-    network: given.NetworkName = None,
-    method: given.MethodName = None,
-    base: given.Base = None,
-    ratio: given.Ratio = None,
-    alpha: given.Alpha = None,
-    members: given.Members = None,
-    epochs: given.Epochs = None,
-    batch_size: given.BatchSize = None,
-    learning_rate: given.LearningRate = None,
-    calibrate: given.Calibrate = None,
-    seed: given.Seed = None,
-    engine: given.EngineName = None,
-    device: given.Device = None,
-    address: given.Address = None,
-    config: given.Config = None,
-    out: given.Out = None,
-    resume: given.Resume = None,
-    override: given.Override = False,
-    tensorboard: given.TensorBoard = None,
+    given: dict[str, Any],
+    address: Address = None,
+    config: Config = None,
+    out: Out = None,
+    resume: Annotated[Path | None, option(WHERE, _RESUME, metavar="RUN")] = None,
+    override: Annotated[bool, option(WHERE, _OVERRIDE, "", "--override")] = False,
+    tensorboard: Annotated[Path | None, option(WHERE, _TENSORBOARD, "", "--tensorboard", metavar="FOLDER")] = None,
     as_json: Json = False,
 ) -> None:
     """Fit a posterior, store it in a run folder, and evaluate it on the test rows, raw and calibrated.
@@ -73,7 +61,7 @@ def command(
     from mixupmp.train.plans import under_trained
     from mixupmp.train.settings import load_data, plan_from
 
-    settings = _settings(context, config, resume, out)
+    settings = _settings(given, config, resume, out)
     dataset = load_data(settings.data)
     chosen = choice_for(settings, plan_from(settings, dataset))
     plan = chosen.plan
@@ -81,19 +69,19 @@ def command(
     posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
     add_reference(run, posterior, plan)
     results = evaluated(run, posterior, dataset, chosen.calibrator)
-    message = under_trained(plan, posterior) if epochs is not None else None
+    message = under_trained(plan, posterior) if "epochs" in given.get("recipe", {}) else None
     summary = _summary(run, chosen, posterior, results) | {"under_trained": message}
     show(as_json, summary, _lines(run, chosen, settings, posterior, results, message))
 
 
-def _settings(context: typer.Context, config: Path | None, resume: Path | None, out: Path | None) -> Settings:
+def _settings(given: dict[str, Any], config: Path | None, resume: Path | None, out: Path | None) -> Settings:
     """The settings of a file or of a run that is resumed, with the options over them."""
     from mixupmp.train.settings import read_toml, settings_from
 
     if resume is not None and (out is not None or config is not None):
         raise InvalidArgument("--resume", str(resume), "without --out and --config", "A run knows its own settings.")
     document = _spec_of(resume) if resume is not None else read_toml(config) if config is not None else {}
-    return settings_from(document, given.settings_given(command, context))
+    return settings_from(document, given)
 
 
 def _run_folder(path: Path, settings: Settings, chosen: Choice) -> RunFolder:
@@ -212,7 +200,7 @@ def _chosen(selection: Selection, settings: Settings) -> str:
 
 def _lines(
     run: RunFolder, chosen: Choice, settings: Settings, posterior: Posterior, results: Results, message: str | None
-) -> list[Any]:
+) -> list[RenderableType]:
     from mixupmp.decide.calibrators import bound_message
     from mixupmp.metrics import MetricTable, standard_metrics
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.cli.output import remark
 from mixupmp.cli.scoring import dataset_for
+from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData, DataNotFound
 from mixupmp.core.posterior import Task
@@ -104,14 +103,14 @@ def read_inputs(
     return inputs
 
 
-def _npy(path: Path) -> NDArray[Any]:
+def _npy(path: Path) -> Array:
     loaded = load_arrays(path)
     if isinstance(loaded, dict):
         raise BadData(f"{path} is an archive of arrays: name it .npz.")
     return loaded
 
 
-def _npz(path: Path) -> NDArray[Any]:
+def _npz(path: Path) -> Array:
     """The array X, or X_test, or the only one there is."""
     content = load_arrays(path)
     if not isinstance(content, dict):
@@ -124,7 +123,7 @@ def _npz(path: Path) -> NDArray[Any]:
     raise BadData(f"{path} holds {', '.join(content) or 'nothing'}: it must hold X, X_test, or a single array.")
 
 
-def _csv(path: Path, task: Task, label: str | None) -> NDArray[Any]:
+def _csv(path: Path, task: Task, label: str | None) -> Array:
     """Numbers with commas between them; a first line that is not numbers is a heading."""
     with reading(path, "a table of numbers"):
         lines = path.read_text("utf-8-sig").splitlines()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mixupmp.cli.output import csv_file, json_file
 from mixupmp.core.errors import BadData
 from mixupmp.core.files import write_atomically
 
@@ -86,15 +85,11 @@ def _npz(predicted: Predicted) -> bytes:
 
 
 def _json(predicted: Predicted) -> bytes:
-    return (json.dumps(predicted.records(), indent=1) + "\n").encode()
+    return json_file(predicted.records())
 
 
 def _csv(predicted: Predicted) -> bytes:
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    names = ["row", *(["file"] if predicted.files else []), "predicted", "entropy", "mutual_information"]
-    writer.writerow([*names, *(f"p_{name}" for name in predicted.classes)])
-    for record in predicted.records():
-        *plain, probabilities = record.values()
-        writer.writerow([*plain, *probabilities.values()])
-    return content.getvalue().encode()
+    records = predicted.records()
+    for record in records:
+        record |= {f"p_{name}": share for name, share in record.pop("probabilities").items()}
+    return csv_file(records)

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from mixupmp.cli.output import remark, show
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import check_known
 
 _PROTOCOL = "text: as the paper describes it; authors: as in the authors' code."
 _WORKERS = "Members trained at a time. \\[one for each core or GPU]"
@@ -51,8 +51,7 @@ def command(
     from mixupmp.paper.settings import SCALES
     from mixupmp.paper.study import Study
 
-    if scale not in SCALES:
-        raise UnknownName("scale", scale, SCALES)
+    check_known("scale", scale, SCALES)
     if name == "list":
         _list(scale, as_json)
         return

@@ -6,17 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from mixupmp.cli import fit_options as given
 from mixupmp.cli.catalogs import names
+from mixupmp.cli.fit_options import Address, Config, Out, takes_settings
 from mixupmp.cli.options import Json, option
 from mixupmp.cli.output import remark, show
 from mixupmp.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from mixupmp.core.plan import Plan
     from mixupmp.core.rows import Dataset
     from mixupmp.decide.search import Search
@@ -28,42 +29,21 @@ _COMMAS = ", separated by commas"
 _RATIOS = f"Values of r to try{_COMMAS}; 0 and inf are always tried."
 _ALPHAS = f"Values of alpha to try{_COMMAS}."
 _BASES = f"Base measures to try beside Mixup{_COMMAS}: {names('mixupmp.core.base_measures.BASE_MEASURES')}."
-Ratios = Annotated[str | None, option(_HOW, _RATIOS, names("mixupmp.decide.search.RATIOS"))]
-Alphas = Annotated[str | None, option(_HOW, _ALPHAS, names("mixupmp.decide.search.ALPHAS"))]
-Bases = Annotated[str | None, option(_HOW, _BASES)]
-Validation = Annotated[float, option(_HOW, "The share of rows to hold out for validation.")]
-Folds = Annotated[int | None, option(_HOW, "Judge on so many folds instead.")]
-Criterion = Annotated[str, option(_HOW, "nll, brier or error.")]
-Full = Annotated[bool, option(_HOW, "No halving: all members for all.", "", "--full")]
 
 
+@takes_settings("base", "ratio", "alpha", "calibrate", "device")
 def command(
-    context: typer.Context,
-    data: given.Data = None,
-    data_root: given.DataRoot = None,
-    download: given.Download = None,
-    text: given.Text = None,
-    tokens: given.Tokens = None,
-    label: given.Label = None,
-    rows: given.RowCount = None,
-    network: given.NetworkName = None,
-    method: given.MethodName = None,
-    members: given.Members = None,
-    ratios: Ratios = None,
-    alphas: Alphas = None,
-    bases: Bases = None,
-    validation: Validation = 0.2,
-    folds: Folds = None,
-    criterion: Criterion = "nll",
-    full: Full = False,
-    epochs: given.Epochs = None,
-    batch_size: given.BatchSize = None,
-    learning_rate: given.LearningRate = None,
-    seed: given.Seed = None,
-    engine: given.EngineName = None,
-    address: given.Address = None,
-    config: given.Config = None,
-    out: given.Out = None,
+    given: dict[str, Any],
+    ratios: Annotated[str | None, option(_HOW, _RATIOS, names("mixupmp.decide.search.RATIOS"))] = None,
+    alphas: Annotated[str | None, option(_HOW, _ALPHAS, names("mixupmp.decide.search.ALPHAS"))] = None,
+    bases: Annotated[str | None, option(_HOW, _BASES)] = None,
+    validation: Annotated[float, option(_HOW, "The share of rows to hold out for validation.")] = 0.2,
+    folds: Annotated[int | None, option(_HOW, "Judge on so many folds instead.")] = None,
+    criterion: Annotated[str, option(_HOW, "nll, brier or error.")] = "nll",
+    full: Annotated[bool, option(_HOW, "No halving: all members for all.", "", "--full")] = False,
+    address: Address = None,
+    config: Config = None,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Choose r and alpha on validation rows, and show the scores; with --out, refit to all rows and store the run.
@@ -81,14 +61,16 @@ def command(
     from mixupmp.decide.select import select
     from mixupmp.train.settings import load_data, plan_from, read_toml, settings_from
 
-    document = read_toml(config) if config is not None else {}
-    settings = settings_from(document, given.settings_given(command, context))
+    settings = settings_from(read_toml(config) if config is not None else {}, given)
     search = _search(ratios, alphas, bases, validation if folds is None else folds, criterion, not full)
     dataset = load_data(settings.data)
     plan = plan_from(settings, dataset)
     selection = select(plan, search, engine=settings.engine, callback=remark, address=address)
     result: dict[str, Any] = {"selection": selection.to_dict()}
-    lines: list[Any] = [_table(selection), Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits.")]
+    lines: list[RenderableType] = [
+        _table(selection),
+        Text(f"Chosen: {selection.chosen}, after {selection.member_fits} fits."),
+    ]
     if (bound := bound_message(selection.calibrator)) is not None:
         lines.append(Text(f"note: {bound}", style="yellow"))
     if out is not None:
@@ -120,7 +102,8 @@ def _refitted(
     """Fit what was chosen to all rows, into a run folder; its metrics on the test rows."""
     from mixupmp.cli.scoring import evaluated
     from mixupmp.core.spec import encode
-    from mixupmp.train.run import RunFolder, fit
+    from mixupmp.store.folder import RunFolder
+    from mixupmp.train.run import fit
 
     settings = replace(settings, calibrator=encode(selection.calibrator))
     run = RunFolder(out, settings.beyond_plan())

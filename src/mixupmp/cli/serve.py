@@ -13,7 +13,7 @@ from mixupmp.cli.catalogs import names
 from mixupmp.cli.options import OTHER_DATA, DataRoot, FalseAlarm, Run
 from mixupmp.cli.output import remark
 from mixupmp.cli.playground import Host, Port, Token
-from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, UnknownName
+from mixupmp.core.errors import BadRun, InvalidArgument, MixupMPError, check_known
 
 if TYPE_CHECKING:
     from mixupmp.core.posterior import Posterior
@@ -115,8 +115,7 @@ def _detector(run: Path, posterior: Posterior, score: str | None, given: Rows | 
     kept = read_detector(Sealed(run))
     if score is None:
         return kept
-    if score not in (AUTO, *SCORES):
-        raise UnknownName("score", score, (AUTO, *SCORES))
+    check_known("score", score, (AUTO, *SCORES))
     reference = None if kept is None else kept.reference
     if score in FEATURE_SCORES and reference is None:
         must = f"a score that needs no features of training rows, which {run} does not hold"

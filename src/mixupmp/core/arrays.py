@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.layouts import ARRAY_LAYOUTS, channels_first, check_layout, layout_of
 
+Array = NDArray[Any]  # of numbers or text of any type
 DEEPEST_PIXEL = 65535
 
 
@@ -88,7 +90,7 @@ def as_array(X: Any, name: str = "X") -> Tensor:
 def read_arrays(
     X: object, layout: str | None, series: Callable[[Tensor], bool] = lambda rows: False, name: str = "X"
 ) -> tuple[Tensor, ArrayLayout]:
-    """Rows of an array of more than two axes, or of PIL images; where no layout is given, it is told by the shape.
+    """Rows of an array of more than two axes, or of PIL images; where no layout is given, the shape decides.
 
     An array of three axes is gray images, unless `series` says that its first rows are (channels, time).
     """

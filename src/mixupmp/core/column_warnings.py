@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ def warn(text: str) -> None:
         collected.append(text)
 
 
-def warn_of_merged(name: str, numbers: NDArray[Any], offset: float = 0.0) -> None:
+def warn_of_merged(name: str, numbers: NDArray[np.float64], offset: float = 0.0) -> None:
     """Say where at most half of a column's distinct values are left when it has become float32."""
     some = numbers[:: len(numbers) // SAMPLED + 1]
     with np.errstate(over="ignore"):  # what is infinite then is refused elsewhere

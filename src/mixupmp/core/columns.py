@@ -6,17 +6,19 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.column_warnings import ColumnWarning as ColumnWarning
-from mixupmp.core.column_warnings import collected_warnings as collected_warnings
+from mixupmp.core.arrays import Array
 from mixupmp.core.column_warnings import warn, warn_of_merged, warn_of_numbers, warn_of_unlearnable
 from mixupmp.core.errors import BadData
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 # What pandas calls columns of objects that are numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "empty")
@@ -116,14 +118,14 @@ class Columns:
         """Whether some column is centered before it becomes float32."""
         return any(column.offset for column in self.columns)
 
-    def center(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def center(self, rows: Array) -> Array:
         """Rows of an array, with categories and missing values encoded already, centered as those of the fit."""
         offsets = [offset for column in self.columns for offset in column.offsets]
         fits = rows.ndim == 2 and rows.shape[1] == len(offsets) and self.centered
         return rows.astype(np.float64) - offsets if fits else rows
 
     @classmethod
-    def of(cls, frame: Any) -> Columns:
+    def of(cls, frame: DataFrame) -> Columns:
         """As the columns of a data frame of training rows are."""
         return cls(describe_frame(frame))
 
@@ -235,18 +237,18 @@ def as_text(values: Any) -> NDArray[np.str_]:
     return np.asarray([str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values], dtype=str)
 
 
-def is_frame(X: object) -> bool:
+def is_frame(X: object) -> TypeGuard[DataFrame]:
     """Whether X is a pandas data frame."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
-def frame_columns(X: Any) -> list[Any]:
+def frame_columns(X: DataFrame) -> list[Array | Series[Any]]:
     """The columns of a data frame; numbers as arrays."""
     parts = [X.iloc[:, place] for place in range(X.shape[1])]
     return [part.to_numpy() if getattr(part.dtype, "kind", "O") in "biuf" and _plain(part) else part for part in parts]
 
 
-def describe_frame(X: Any, centered: bool = True) -> tuple[Column, ...]:
+def describe_frame(X: DataFrame, centered: bool = True) -> tuple[Column, ...]:
     """How to encode each column of a data frame: those of numbers and truth values, and all others as categories."""
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
@@ -265,5 +267,5 @@ def describe_frame(X: Any, centered: bool = True) -> tuple[Column, ...]:
     return tuple(described)
 
 
-def _plain(part: Any) -> bool:
+def _plain(part: Series[Any]) -> bool:
     return isinstance(part.dtype, np.dtype)

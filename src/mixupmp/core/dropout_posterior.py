@@ -25,10 +25,8 @@ class DropoutPosterior(Posterior):
     a row has the same outputs in any batch, at any time. BatchNorm and all else is in evaluation mode.
     """
 
-    def __init__(
-        self, networks: Sequence[nn.Module], task: Task, members: int, seed: int, notes: Sequence[str] = ()
-    ) -> None:
-        super().__init__([plain_attention(network) for network in networks], task, 1, notes)
+    def __init__(self, networks: Sequence[nn.Module], task: Task, members: int, seed: int) -> None:
+        super().__init__([plain_attention(network) for network in networks], task, 1)
         self.masks, self.seed = members, seed
         self.layers = [module for module in self.networks[0].modules() if isinstance(module, DROPOUT_LAYERS)]
         self._drawn: dict[tuple[int, int, int, torch.Size], Tensor] = {}

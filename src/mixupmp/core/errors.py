@@ -6,7 +6,8 @@ All derive from `MixupMPError`, which the command line prints as one line, with 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import TypeGuard
 
@@ -68,10 +69,25 @@ class MissingExtra(MixupMPError, ImportError):
         super().__init__(f"{purpose} needs {package}: pip install 'mixupmp[{extra}]'{then}.")
 
 
+@contextmanager
+def extra(package: str, name: str, purpose: str) -> Iterator[None]:
+    """For the import of an optional dependency: `MissingExtra` where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(package, name, purpose) from error
+
+
 def check(condition: bool, name: str, value: object, must: str, hint: str = "") -> None:
     """Raise `InvalidArgument` unless the condition holds."""
     if not condition:
         raise InvalidArgument(name, value, must, hint)
+
+
+def check_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise `UnknownName` unless this is one of the known names."""
+    if name not in known:
+        raise UnknownName(kind, str(name), known)
 
 
 def whole(value: object, least: int = 1) -> bool:

@@ -24,10 +24,8 @@ class LaplacePosterior(Posterior):
     For a last-layer Gaussian that is exactly the network with the sampled last layer.
     """
 
-    def __init__(
-        self, networks: Sequence[nn.Module], task: Task, changes: dict[str, Tensor], notes: Sequence[str] = ()
-    ) -> None:
-        super().__init__(networks, task, 1, notes)
+    def __init__(self, networks: Sequence[nn.Module], task: Task, changes: dict[str, Tensor]) -> None:
+        super().__init__(networks, task, 1)
         self.changes = changes  # theta_b - theta for each parameter that varies: (members, *shape)
         with warnings.catch_warnings(), forward_ad.dual_level():
             # torch loads forward derivatives at their first use, through a deprecated part of its own.

@@ -89,10 +89,7 @@ class LoRALinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias = layer.weight, layer.bias
-        bound = layer.in_features**-0.5
-        made = layer.weight.new_empty
-        self.down = nn.Parameter(made(rank, layer.in_features).uniform_(-bound, bound))
-        self.up = nn.Parameter(made(layer.out_features, rank).zero_())
+        self.down, self.up = _low_rank(layer.weight, layer.in_features, layer.out_features, rank)
         self.scale = scale / rank
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -108,15 +105,19 @@ class LoRAConv1D(nn.Module):
         own = dict(layer.named_parameters())
         self.weight, self.bias = own["weight"], own["bias"]
         self.nx, self.nf = self.weight.shape  # its own names for in and out
-        bound = self.nx**-0.5
-        made = self.weight.new_empty
-        self.down = nn.Parameter(made(rank, self.nx).uniform_(-bound, bound))
-        self.up = nn.Parameter(made(self.nf, rank).zero_())
+        self.down, self.up = _low_rank(self.weight, self.nx, self.nf, rank)
         self.scale = scale / rank
 
     def forward(self, inputs: Tensor) -> Tensor:
         adapted = functional.linear(functional.linear(inputs, self.down), self.up)
         return _conv1d(inputs, self.weight, self.bias) + self.scale * adapted
+
+
+def _low_rank(weight: Tensor, inputs: int, outputs: int, rank: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """An adapter of a layer, (rank, inputs) and (outputs, rank), whose product is zero at first."""
+    bound = inputs**-0.5
+    down, up = weight.new_empty(rank, inputs).uniform_(-bound, bound), weight.new_empty(outputs, rank).zero_()
+    return nn.Parameter(down), nn.Parameter(up)
 
 
 def _conv1d(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -146,8 +147,8 @@ def _is_linear(module: nn.Module) -> bool:
 class LoRAPosterior(EnsemblePosterior):
     """Networks that share the memory of all that was frozen."""
 
-    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int, notes: Sequence[str] = ()) -> None:
-        super().__init__(networks, task, wanted, notes)
+    def __init__(self, networks: Sequence[nn.Module], task: Task, wanted: int) -> None:
+        super().__init__(networks, task, wanted)
         first, *others = self.networks
         ours = first.state_dict(keep_vars=True)
         for network in others:

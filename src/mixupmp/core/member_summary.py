@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
+EpochRecord = dict[str, Any]  # numbers by name; while it is reported, also the votes of the validation rows
+
 
 @dataclass(frozen=True)
 class MemberSummary:
@@ -18,7 +20,7 @@ class MemberSummary:
     seconds: float
     training_accuracy: float | None = None
     diverged_at: int | None = None  # first step with a loss that is not finite
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[EpochRecord] = field(default_factory=list)
     collapsed: bool = False  # its outputs do not depend on its inputs
     one_class: bool = False  # it predicts the same class for every training row
     keep: bool = False  # part of the posterior also if it has collapsed

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Literal
 
 from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
-from mixupmp.core.errors import InvalidArgument, UnknownName, check, check_dropout, number
+from mixupmp.core.errors import InvalidArgument, check, check_dropout, check_known, number
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
@@ -220,8 +220,7 @@ def method_names() -> dict[str, Callable[..., Method]]:
 def method_named(name: str, **options: object) -> Method:
     """The method of this name. Options left None keep its defaults; one that it does not take is refused."""
     known = method_names()
-    if name not in known:
-        raise UnknownName("method", name, known)
+    check_known("method", name, known)
     given = {key: value for key, value in options.items() if value is not None}
     takes = inspect.signature(known[name]).parameters
     for key, value in given.items():

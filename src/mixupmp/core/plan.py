@@ -130,7 +130,18 @@ class Plan:
 
     def on(self, train: Rows | DatasetRows) -> Plan:
         """The plan for other training rows; with its validation rows only where the predictive adapts to them."""
-        return replace(self, train=train, validation=self.validation if self.method.predictive.adaptive else None)
+        validation = self.validation if self.method.predictive.adaptive else None
+        return self._with_template(replace(self, train=train, validation=validation))
+
+    def varied(self, method: Method | None = None, recipe: Recipe | None = None) -> Plan:
+        """The plan with another method or recipe."""
+        return self._with_template(replace(self, method=method or self.method, recipe=recipe or self.recipe))
+
+    def _with_template(self, plan: Plan) -> Plan:
+        """A plan for the same networks, where member 0's is not built again."""
+        if "template" in self.__dict__ and plan.method.sampler == self.method.sampler:
+            plan.__dict__["template"] = self.template
+        return plan
 
     def training_data(self, member: int = 0) -> TrainingData:
         """The training rows on the device; the copy there is made once. Streamed rows are transformed for a member."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mixupmp.core.encoders import Encoder, encoded
 from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
 from mixupmp.core.fields import Fields, RawInputs
+from mixupmp.core.foreign import Json
 from mixupmp.core.given_network import materialized
 from mixupmp.core.likelihoods import Categorical, Gaussian
 from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
@@ -85,7 +86,7 @@ class Posterior(ABC):
         self.wanted = wanted  # how many networks were to be trained; there are fewer if some diverged
         self.notes = tuple(notes)
         self.summaries: list[MemberSummary] = []
-        self.origin: dict[str, Any] | None = None  # document of the plan it was fitted by, saved with it
+        self.origin: dict[str, Json] | None = None  # document of the plan it was fitted by, saved with it
         for network in self.networks:
             network.eval().requires_grad_(False)
 

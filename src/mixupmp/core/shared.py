@@ -232,8 +232,8 @@ class _Layers:
 class SharedPosterior(Posterior):
     """Posterior samples that share one network but for their adapters."""
 
-    def __init__(self, networks: Sequence[nn.Module], task: Task, notes: Sequence[str] = ()) -> None:
-        super().__init__(networks, task, 1, notes)
+    def __init__(self, networks: Sequence[nn.Module], task: Task) -> None:
+        super().__init__(networks, task, 1)
         known = len(self.networks) == 1 and isinstance(self.networks[0], SharedNetwork)
         check(known, "networks", self.networks, "one network made by SharedEnsemble.adapt")
 

@@ -25,7 +25,7 @@ from cattrs.gen import make_dict_structure_fn
 from mixupmp.core.base_measures import BASE_MEASURES, BaseMeasure
 from mixupmp.core.columns import Column
 from mixupmp.core.encoders import Encoder
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import UnknownName, check_known
 from mixupmp.core.fields import Field, Fields
 from mixupmp.core.foreign import Foreign, Json, identification, import_path
 from mixupmp.core.kernels import KERNELS, Compose, Kernel, identity
@@ -272,8 +272,7 @@ def _dataclass_hook(converter: cattrs.Converter, cls: Any) -> Callable[[Json, ty
 def _called(value: Mapping[str, Json]) -> Method:
     """A method as a call of its constructor: its name, and the arguments that are not the default."""
     known, name = method_names(), value.get("name", "mixup-mp")
-    if name not in known:
-        raise UnknownName("method", str(name), known)
+    check_known("method", name, known)
     arguments = {key: item for key, item in value.items() if key != "name"}
     return known[name](**decode_arguments(known[name], arguments, ""))
 

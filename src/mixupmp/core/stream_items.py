@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from mixupmp.core import seeds
 from mixupmp.core.errors import BadData
 
-Collate = Callable[[list[Any]], Any]
+Collate = Callable[[list[object]], object]
 
 
 class EpochKeys:
@@ -31,13 +31,13 @@ class EpochKeys:
 
 
 @dataclass
-class SeededItems(TorchDataset[Any]):
+class SeededItems(TorchDataset[object]):
     """A Dataset whose item (epoch, index) is read with generators that are seeded by both."""
 
-    dataset: TorchDataset[Any]
+    dataset: TorchDataset[object]
     seed: int
 
-    def __getitems__(self, keys: list[tuple[int, int]]) -> list[Any]:
+    def __getitems__(self, keys: list[tuple[int, int]]) -> list[object]:
         with seeds.all_restored() if get_worker_info() is None else nullcontext():
             return [self._item(*key) for key in keys]
 
@@ -47,15 +47,15 @@ class SeededItems(TorchDataset[Any]):
 
 
 @dataclass
-class IteratedItems(IterableDataset[Any]):
+class IteratedItems(IterableDataset[object]):
     """The rows of ascending chunks of one iteration of a Dataset, as batches."""
 
-    dataset: TorchDataset[Any]
+    dataset: TorchDataset[object]
     chunks: list[list[int]]
     seed: int
     collate: Collate
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         seeds.seed_all(self.seed)
         items = enumerate(iter(self.dataset))
         for chunk in self.chunks:

@@ -7,6 +7,7 @@ worker, engine or order, and after a resume. The fit's own draws are not touched
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeGuard
@@ -34,7 +35,7 @@ WORTH_WORKERS = 8  # batches below which starting worker processes gains nothing
 
 
 @dataclass(eq=False)
-class _Stream:
+class _Stream(ABC):
     """What both kinds of streams have.
 
     Parameters
@@ -47,7 +48,7 @@ class _Stream:
         Items to a batch; by default torch's `default_collate`.
     """
 
-    dataset: TorchDataset[Any]
+    dataset: TorchDataset[object]
     workers: int = 2
     collate: Collate = default_collate
     device: str = "cpu"
@@ -58,9 +59,9 @@ class _Stream:
     def __post_init__(self) -> None:
         check(whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
 
-    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
+    @abstractmethod
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[object]:
         """The collated items of each chunk, as they come from the Dataset."""
-        raise NotImplementedError
 
     def batches(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Rows]:
         """The rows of each chunk of indices, on the device, transformed as in this epoch."""
@@ -103,7 +104,7 @@ class DatasetRows(_Stream):
     weights: Tensor | None = None
     sequential: ClassVar[bool] = False
     # Whose workers wait for the next epoch; a copy of these rows has none.
-    _idle: DataLoader[Any] | None = field(default=None, init=False, repr=False)
+    _idle: DataLoader[object] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.dataset) if self.indices is None else len(self.indices)  # type: ignore[arg-type]
@@ -120,7 +121,7 @@ class DatasetRows(_Stream):
         inputs, labels = torch.cat([b.inputs for b in batches]), torch.cat([b.labels for b in batches])
         return Rows(inputs, labels, self.weights)
 
-    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[object]:
         chosen = chunks if self.indices is None else [self.indices[chunk] for chunk in chunks]
         loader, self._idle = self._idle or self._loader(len(chunks)), None
         loader.batch_sampler.keys = [[(epoch, index) for index in chunk.tolist()] for chunk in chosen]  # type: ignore[union-attr]
@@ -133,7 +134,7 @@ class DatasetRows(_Stream):
         weights = None if self.weights is None else self.weights[chunk].to(self.device)
         return Rows(inputs, known.to(self.device), weights)
 
-    def _loader(self, batches: int) -> DataLoader[Any]:
+    def _loader(self, batches: int) -> DataLoader[object]:
         workers = self.workers if batches >= WORTH_WORKERS else 0
         return DataLoader(
             SeededItems(self.dataset, self.seed),
@@ -185,12 +186,12 @@ class IterableRows(_Stream):
     def __len__(self) -> int:
         return self.rows or 0
 
-    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[Any]:
+    def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[object]:
         order = torch.cat(list(chunks))
         check(bool((order.diff() > 0).all()), "chunks", "shuffled", "ascending, for rows of an IterableDataset")
         stream = IteratedItems(self.dataset, [c.tolist() for c in chunks], seeds.derive(self.seed, epoch), self.collate)
         # Its own process, also for workers=0: the Dataset's draws must not mix with the fit's.
-        loader: DataLoader[Any] = DataLoader(
+        loader: DataLoader[object] = DataLoader(
             stream, None, num_workers=1, prefetch_factor=PREFETCHED, generator=torch.Generator().manual_seed(0)
         )
         yield from loader

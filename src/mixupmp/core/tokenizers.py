@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import UnknownName, check, whole
+from mixupmp.core.errors import check, check_known, whole
 from mixupmp.core.kernels.text import PADDING
 
 UNKNOWN = 1  # the token number of a word that is not in the vocabulary
@@ -168,8 +168,7 @@ TOKENIZERS: dict[str, type[Vocabulary]] = {"words": Vocabulary, "pieces": WordPi
 
 def vocabulary_of(sentences: Iterable[str], tokens: str = "words") -> Vocabulary:
     """The vocabulary of a training text, of one of `TOKENIZERS`."""
-    if tokens not in TOKENIZERS:
-        raise UnknownName("tokens", tokens, TOKENIZERS)
+    check_known("tokens", tokens, TOKENIZERS)
     return TOKENIZERS[tokens].of(sentences)
 
 

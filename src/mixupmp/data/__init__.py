@@ -65,10 +65,9 @@ def load_path(
         The column of a file that holds sentences.
     size
         The side, or (height, width), to which images of a folder are resized.
-    test_fraction
-        The stratified share of rows that become the test set, where the data has none of its own; 1: all of them.
-    seed
-        Chooses it.
+    test_fraction, seed
+        The stratified share of rows that become the test set, where the data has none of its own (1: all of them), and
+        the seed that chooses them.
     tokens
         What sentences are cut into: "words", or "pieces" of words.
     encoder

@@ -7,14 +7,14 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.column_warnings import warn_of_merged
 from mixupmp.core.columns import Columns
 from mixupmp.core.errors import BadData
@@ -23,7 +23,6 @@ from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
 from mixupmp.data.files import check_unpacked, plain_file, reading
 
-Array = NDArray[Any]
 CHANNELS_FIRST = "let the channels come right after the rows"
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -58,7 +57,7 @@ def as_inputs(
         return torch.from_numpy(np.array(array, np.float32, order="C"))
 
 
-def encode(where: str, *columns: Array) -> tuple[list[Tensor], tuple[str, ...]]:
+def class_numbers(where: str, *columns: Array) -> tuple[list[Tensor], tuple[str, ...]]:
     """Class numbers for each column of labels (say training and test), and the names of the classes.
 
     Classes are sorted: numbers as numbers, text as text. The first column must hold every class, as nothing can be
@@ -103,7 +102,7 @@ def _as_labels(labels: Array, where: str) -> Array:
 
 def dataset_of(name: str, where: str, inputs: Tensor, labels: Array, fraction: float, seed: int) -> Dataset:
     """A dataset of one set of rows, of which a stratified share becomes the test set."""
-    (numbers,), classes = encode(where, labels)
+    (numbers,), classes = class_numbers(where, labels)
     if len(inputs) != len(numbers):
         raise BadData(f"{where} has {len(inputs)} rows of inputs but {len(numbers)} labels.")
     train, test = split_off_test(Rows(inputs, numbers), len(classes), where, fraction, seed)
@@ -175,7 +174,7 @@ def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0, columns: Col
         found = ", ".join(content) or "nothing"
         raise BadData(f"{path} must hold X_train, y_train, X_test, y_test or X, y; it holds {found}.")
     train_x, train_y, test_x, test_y = (content[key] for key in SPLIT_KEYS)
-    (train_labels, test_labels), classes = encode(where, train_y, test_y)
+    (train_labels, test_labels), classes = class_numbers(where, train_y, test_y)
     train, test = (Rows(_rows(x, where, columns), y) for x, y in ((train_x, train_labels), (test_x, test_labels)))
     if train.inputs.dtype != test.inputs.dtype:
         raise BadData(f"{path}: X_train is {train_x.dtype} but X_test {test_x.dtype}: use one scale for both.")

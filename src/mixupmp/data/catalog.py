@@ -6,7 +6,6 @@ To add one, write its reader ``(root, download, seed) -> Dataset`` in a file of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from mixupmp.core.rows import Dataset
 from mixupmp.data import cifar, idx, sound_files, text_files
 from mixupmp.data.clusters import clusters
 from mixupmp.data.digits import digits
-from mixupmp.data.files import Published
+from mixupmp.data.files import Published, Root
 
 Reader = Callable[..., Dataset]
 
@@ -62,7 +61,7 @@ DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _LISTED}
 
 def load(
     name: str = "digits",
-    root: str | os.PathLike[str] | None = None,
+    root: Root = None,
     download: bool = False,
     seed: int = 0,
     *,

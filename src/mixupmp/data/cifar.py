@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data.download import Remote
-from mixupmp.data.files import Published, locate
+from mixupmp.data.files import Published, Root, locate
 from mixupmp.data.plain_pickle import read_plain_pickle
 
 PIXELS = 3 * 32 * 32
@@ -86,11 +85,11 @@ def read_cifar100(folder: Path) -> Dataset:
     return Dataset("cifar100", train, test, classes, CIFAR100_SCALE).checked()
 
 
-def cifar10(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def cifar10(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """CIFAR-10: 50,000 and 10,000 color 32 x 32 images of 10 classes (Krizhevsky, 2009)."""
     return read_cifar10(locate(CIFAR10, root, download))
 
 
-def cifar100(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def cifar100(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """CIFAR-100: 50,000 and 10,000 color 32 x 32 images of 100 classes (Krizhevsky, 2009)."""
     return read_cifar100(locate(CIFAR100, root, download))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Generator, Tensor
 
 from mixupmp.core.rows import Dataset, Rows
+from mixupmp.data.files import Root
 
 SIZES = (20, 50, 100, 200, 500)
 LIMIT = 15.0  # the square [-15, 15]^2 is where the paper's uniform base measure draws
@@ -17,7 +16,7 @@ CENTERS = ((9.5, 6.5), (-9.0, 9.5), (6.0, -9.5), (-8.5, -5.0), (0.5, 2.0))
 DEVIATION = 1.2
 
 
-def clusters(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def clusters(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """Five Gaussian clusters, one class each, of 20, 50, 100, 200 and 500 rows inside [-15, 15]^2.
 
     The clusters are the same for every seed; the seed draws the rows. The test set is a second, independent draw

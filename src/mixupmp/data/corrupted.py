@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.core.arrays import Array
+from mixupmp.core.errors import BadData, DataNotFound, check, check_known
 from mixupmp.core.files import replacing
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.threads import pinned_threads
 from mixupmp.data.arrays import as_inputs
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.download import Remote
-from mixupmp.data.files import Published, locate, reading
+from mixupmp.data.files import Published, Root, locate, reading
 
 MANIFEST = "corruptions.json"
 
@@ -47,9 +47,7 @@ PUBLISHED = {
 }
 
 
-def find_corrupted(
-    dataset: str, root: str | os.PathLike[str] | None = None, download: bool = False, name: str | None = None
-) -> Path | None:
+def find_corrupted(dataset: str, root: Root = None, download: bool = False, name: str | None = None) -> Path | None:
     """The folder with a dataset's corrupted test set in the published layout, or None where there is none.
 
     The published files of CIFAR, or a folder ROOT/<dataset>-c that `write_corrupted` wrote.
@@ -72,16 +70,13 @@ def find_corrupted(
     return None
 
 
-def corrupted(
-    dataset: Dataset, name: str, severity: int, root: str | os.PathLike[str] | None = None, seed: int = 0
-) -> Rows:
+def corrupted(dataset: Dataset, name: str, severity: int, root: Root = None, seed: int = 0) -> Rows:
     """The test rows of a dataset under one corruption at one severity.
 
     Read from the published files with their own labels, or from a copy that `write_corrupted` made of these very rows
     with this seed; otherwise computed.
     """
-    if name not in CORRUPTIONS:
-        raise UnknownName("corruption", name, CORRUPTIONS)
+    check_known("corruption", name, CORRUPTIONS)
     folder = find_corrupted(dataset.name, root, name=name)
     if folder is None or not made_from(folder, dataset, seed):
         return Rows(corrupt(dataset.test.inputs, name, severity, seed), dataset.test.labels, dataset.test.weights)
@@ -111,16 +106,16 @@ def read_corrupted(folder: Path, name: str, severity: int) -> Rows:
     return Rows(as_inputs(pixels, str(folder), pixels.shape[1:]), torch.from_numpy(labels[block].astype(np.int64)))
 
 
-def _array(path: Path) -> NDArray[Any]:
+def _array(path: Path) -> Array:
     """An array on disk, of which only what is used is read."""
     if not path.is_file():
         raise DataNotFound(f"{path} is not there: {path.parent} lacks this file of the published layout.")
     with reading(path, "an array", "It may be truncated."):
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
 
-def _form(array: NDArray[Any]) -> str:
+def _form(array: Array) -> str:
     return f"{array.dtype} {array.shape}"
 
 
@@ -215,7 +210,7 @@ def _complete(path: Path, shape: tuple[int, ...]) -> bool:
     if not path.is_file():
         return False
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:
         return False
     return array.shape == shape and array.dtype == np.uint8

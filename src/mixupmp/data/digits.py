@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ import torch
 
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
+from mixupmp.data.files import Root
 
 
-def digits(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def digits(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """1,797 gray 8 x 8 handwritten digits (Alpaydin, Kaynak), half of them (899) for training.
 
     Their 17 levels 0..16 are spread over 0..255. The split is stratified; the seed chooses it.

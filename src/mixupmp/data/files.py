@@ -13,6 +13,7 @@ from mixupmp.core.errors import BadData, DataNotFound, MixupMPError
 from mixupmp.data.download import Remote, fetch, unpack
 
 ROOT_VARIABLE = "MIXUPMP_DATA"
+Root = str | os.PathLike[str] | None  # of datasets; None: where `roots` looks
 _BY_ITSELF = "pass download=True (on the command line --download), or "
 MIB = 1 << 20
 
@@ -29,7 +30,7 @@ class Published:
     elsewhere: tuple[Path, ...] = ()  # absolute folders, such as an operating system's package
 
 
-def roots(root: str | os.PathLike[str] | None = None) -> list[Path]:
+def roots(root: Root = None) -> list[Path]:
     """The data roots in the order they are searched: the argument, $MIXUPMP_DATA, the cache folder."""
     named = [root, os.environ.get(ROOT_VARIABLE)]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mixupmp"
@@ -41,7 +42,7 @@ def file_in(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
-def locate(published: Published, root: str | os.PathLike[str] | None = None, download: bool = False) -> Path:
+def locate(published: Published, root: Root = None, download: bool = False) -> Path:
     """The first folder that holds all files of a dataset; with `download` they are fetched where there is none."""
     searched = roots(root)
     folders = [base / folder for base in searched for folder in published.folders] + list(published.elsewhere)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import BadData
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import dataset_of, encode
+from mixupmp.data.arrays import class_numbers, dataset_of
 from mixupmp.data.download import Remote
-from mixupmp.data.files import Published, file_in, locate, read_gzip, reading
+from mixupmp.data.files import Published, Root, file_in, locate, read_gzip, reading
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -90,7 +89,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _rows(folder: Path, images: str, labels: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows(folder: Path, images: str, labels: str) -> tuple[Array, Array]:
     """One pair of files, whose dimensions and lengths must fit each other."""
     arrays = []
     for name, dimensions in ((images, 3), (labels, 1)):
@@ -112,24 +111,24 @@ def read_folder(folder: Path, name: str, classes: tuple[str, ...] = (), scale: S
     if classes:
         train_labels, test_labels = (torch.from_numpy(y.astype(np.int64)) for y in (train_y, test_y))
     else:
-        (train_labels, test_labels), classes = encode(str(folder), train_y, test_y)
+        (train_labels, test_labels), classes = class_numbers(str(folder), train_y, test_y)
     train, test = (torch.from_numpy(x.copy()).unsqueeze(1) for x in (train_x, test_x))
     rows = Rows(train, train_labels), Rows(test, test_labels)
     return Dataset(name, *rows, classes, scale or Standardize.of(train)).checked()
 
 
-def mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def mnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """MNIST: 60,000 and 10,000 gray 28 x 28 handwritten digits (LeCun et al., 1998)."""
     classes = tuple(str(k) for k in range(10))
     return read_folder(locate(MNIST, root, download), "mnist", classes, MNIST_SCALE)
 
 
-def fashion_mnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def fashion_mnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """Fashion-MNIST: 60,000 and 10,000 gray 28 x 28 images of clothes (Xiao et al., 2017)."""
     return read_folder(locate(FASHION_MNIST, root, download), "fashion-mnist", FASHION, FASHION_SCALE)
 
 
-def notmnist(root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0) -> Dataset:
+def notmnist(root: Root = None, download: bool = False, seed: int = 0) -> Dataset:
     """notMNIST: 10,000 gray 28 x 28 letters A to J of many typefaces (Bulatov, 2011).
 
     They come without a split: a stratified half is for training, the other for testing.

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, MissingExtra, check
+from mixupmp.core.errors import BadData, check, extra
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import dataset_of, encode
+from mixupmp.data.arrays import class_numbers, dataset_of
 from mixupmp.data.files import plain_file, reading
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ class TooManyPixels(BadData):
 
 def open_image(source: Path | bytes, name: str = "", most_pixels: int = MOST_PIXELS) -> Image.Image:
     """Open an image in one of `FORMATS`, reading its header alone; refused if it has more than `most_pixels`."""
-    try:
+    with extra("pillow", "images", "reading images"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("pillow", "images", "reading images") from error
     name = name or str(source)
     with reading(name, f"an image ({', '.join(FORMATS)})"), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own bound is the lower one
@@ -123,7 +121,7 @@ def read_image_folder(
         files_by_class(part, ENDINGS, "images") for part in (train, test)
     )
     form = _common_form(train_files + test_files, size)
-    (train_y, test_y), classes = encode(str(folder), np.array(train_names), np.array(test_names))
+    (train_y, test_y), classes = class_numbers(str(folder), np.array(train_names), np.array(test_names))
     rows = Rows(_read(train_files, *form), train_y), Rows(_read(test_files, *form), test_y)
     return Dataset(folder.name, *rows, classes, Standardize.of(rows[0].inputs)).checked()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,8 +16,8 @@ from mixupmp.core.encoders import Encoder, Spectrogram
 from mixupmp.core.errors import BadData
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import encode, split_off_test
-from mixupmp.data.files import Published, locate, plain_file, reading
+from mixupmp.data.arrays import class_numbers, split_off_test
+from mixupmp.data.files import Published, Root, locate, plain_file, reading
 from mixupmp.data.images import files_by_class
 
 ENDING = ".wav"
@@ -110,24 +109,20 @@ def read_wav_folder(folder: Path, test_fraction: float = 0.2, seed: int = 0, enc
     parts = [train, test] if train.is_dir() and test is not None else [folder]
     listed = [files_by_class(part, frozenset((ENDING,)), "WAV files") for part in parts]
     spectrogram, inputs = _spectrograms([file for files, _ in listed for file in files], encoder)
-    numbers, classes = encode(str(folder), *(np.array(labels) for _, labels in listed))
+    numbers, classes = class_numbers(str(folder), *(np.array(labels) for _, labels in listed))
     rows = [Rows(x, y) for x, y in zip(inputs.split([len(y) for y in numbers]), numbers, strict=True)]
     if len(rows) == 1:
         rows = list(split_off_test(rows[0], len(classes), str(folder), test_fraction, seed))
     return _dataset(folder.name, rows[0], rows[1], classes, spectrogram)
 
 
-def fsdd(
-    root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None
-) -> Dataset:
+def fsdd(root: Root = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None) -> Dataset:
     """Spoken digits of 6 speakers, 8 kHz: 2,700 and 300 recordings, as published (Jackson et al., 2018)."""
     folder = locate(FSDD, root)
     return _fsdd("fsdd", folder, [int(_parts_of_name(path)[2]) < TEST_INDEX for path in _recordings(folder)], encoder)
 
 
-def fsdd_speakers(
-    root: str | os.PathLike[str] | None = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None
-) -> Dataset:
+def fsdd_speakers(root: Root = None, download: bool = False, seed: int = 0, encoder: Encoder | None = None) -> Dataset:
     """Spoken digits of four speakers to train on, and of two others to test on, who are chosen by the seed: a shift."""
     folder = locate(FSDD, root)
     speakers = sorted({_parts_of_name(path)[1] for path in _recordings(folder)})

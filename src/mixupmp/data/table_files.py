@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
-from mixupmp.core.errors import BadData, MissingExtra, UnknownName
+from mixupmp.core.errors import BadData, MissingExtra, check_known
 from mixupmp.core.rows import Dataset, Rows, Standardize
-from mixupmp.data.arrays import as_inputs, dataset_of, encode, split_off_test
+from mixupmp.data.arrays import as_inputs, class_numbers, dataset_of, split_off_test
 from mixupmp.data.files import check_unpacked, read_gzip, reading
 
 if TYPE_CHECKING:
@@ -46,15 +46,14 @@ def read_table(
         counts = f"{len(frame)} rows and {len(names)} column{'s' * (len(names) != 1)}"
         raise BadData(f"{path} has {counts}: it needs rows, a label and a feature.{''.join(others[:1])}")
     label = names[-1] if label is None else label
-    if label not in names:
-        raise UnknownName(f"column of {path.name}", str(label), names)
+    check_known(f"column of {path.name}", label, names)
     features = frame.drop(columns=label)
     labels, name = _labels(frame[label], label, path), path.name.removesuffix(".gz").rpartition(".")[0]
     bare = columns is None and is_numeric_text(features.columns) and _is_numeric(features)
     if bare and not Columns.of(features).centered:
         inputs = as_inputs(features.to_numpy(np.float64), str(path))
         return dataset_of(name, str(path), inputs, labels, test_fraction, seed)
-    (numbers,), classes = encode(str(path), labels)
+    (numbers,), classes = class_numbers(str(path), labels)
     places = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
     if test_fraction < 1 and not 0 < round(test_fraction * len(places)) <= len(places) - len(classes):
         counts = f"{len(places)} rows of {len(classes)} classes"
@@ -116,7 +115,7 @@ def _is_numeric(features: pandas.DataFrame) -> bool:
     return kinds and real and not bool(features.isna().any(axis=None))
 
 
-def _labels(column: pandas.Series[Any], name: str, path: Path) -> NDArray[Any]:
+def _labels(column: pandas.Series[Any], name: str, path: Path) -> Array:
     if column.isna().any():
         row = int(np.flatnonzero(column.isna().to_numpy())[0])
         raise BadData(f"{path}: the label column {name} is empty in row {row}: drop such rows.")

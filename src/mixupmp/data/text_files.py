@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import numpy as np
 import torch
 
 from mixupmp.core.encoders import Encoder
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName
+from mixupmp.core.errors import BadData, InvalidArgument, check_known
 from mixupmp.core.fields import Fields
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary, vocabulary_of
-from mixupmp.data.arrays import encode, split_off_test
-from mixupmp.data.files import Published, locate, read_gzip, reading
+from mixupmp.data.arrays import class_numbers, split_off_test
+from mixupmp.data.files import Published, Root, locate, read_gzip, reading
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 CLINC150 = Published(
@@ -60,7 +59,7 @@ def read_text(
             raise InvalidArgument("label", label, must)
         label = others[-1]
     sentences, labels = (_column(records, name, path) for name in (text, label))
-    (numbers,), classes = encode(str(path), np.array(labels))
+    (numbers,), classes = class_numbers(str(path), np.array(labels))
     rows = Rows(torch.arange(len(numbers)).unsqueeze(1), numbers)
     train, test = split_off_test(rows, len(classes), str(path), test_fraction, seed)
     known = (train if len(train) else test).inputs[:, 0].tolist()
@@ -78,8 +77,7 @@ def read_column(path: Path, name: str) -> list[str]:
 
 def _column(records: list[dict[str, object]], name: str | None, path: Path) -> list[str]:
     names = [str(known) for known in records[0]]
-    if name not in names:
-        raise UnknownName(f"column of {path.name}", str(name), names)
+    check_known(f"column of {path.name}", name, names)
     return [_cell(record, name, row, path) for row, record in enumerate(records)]
 
 
@@ -119,7 +117,7 @@ def _cell(record: dict[str, object], name: str | None, row: int, path: Path) -> 
     return str(value)
 
 
-def clinc150_parts(root: str | os.PathLike[str] | None = None) -> dict[str, list[tuple[str, str]]]:
+def clinc150_parts(root: Root = None) -> dict[str, list[tuple[str, str]]]:
     """CLINC150's parts by name, each a list of (sentence, intent): train, val, test, oos_train, oos_val, oos_test."""
     path = locate(CLINC150, root) / CLINC150.files[0]
     with reading(path, "CLINC150's JSON"):
@@ -131,7 +129,7 @@ _PARTS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
 
 
 def clinc150(
-    root: str | os.PathLike[str] | None = None,
+    root: Root = None,
     download: bool = False,
     seed: int = 0,
     tokens: str = "words",
@@ -144,7 +142,7 @@ def clinc150(
     parts = clinc150_parts(root)
     vocabulary = _vocabulary([sentence for sentence, _ in parts["train"]], tokens, encoder)
     intents = [np.array([intent for _, intent in parts[name]]) for name in ("train", "test")]
-    (train, test), classes = encode("clinc150", *intents)
+    (train, test), classes = class_numbers("clinc150", *intents)
     names = ("train", "test", "oos_test")
     trained, tested, outside = (vocabulary([sentence for sentence, _ in parts[name]]) for name in names)
     rows = Rows(trained, train), Rows(tested, test)

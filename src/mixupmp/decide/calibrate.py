@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.errors import check, check_known
 from mixupmp.decide.calibrators import (
     TEMPERATURE_BOUNDS,
     Calibrator,
@@ -55,8 +55,7 @@ def fit_calibrator(kind: str, probabilities: Tensor, labels: Tensor) -> Calibrat
     Temperature and vector scaling never raise the NLL of these rows, and are the identity unless their cross-validated
     gain exceeds its standard error. `CalibrationWarning` is issued where a parameter ends at its bound.
     """
-    if kind not in FITS:
-        raise UnknownName("calibration", kind, FITS)
+    check_known("calibration", kind, FITS)
     values = pooled(checked_probabilities(probabilities, members=None).cpu().double())
     return FITS[kind](values, checked_labels(labels, *values.shape).cpu())
 

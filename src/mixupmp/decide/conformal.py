@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.errors import check, check_known
 from mixupmp.core.spec import register
 from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
 
@@ -44,8 +44,7 @@ class Conformal:
     free_ranks: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UnknownName("conformal score", str(self.kind), KINDS)
+        check_known("conformal score", self.kind, KINDS)
         rising = all(a <= b for a, b in itertools.pairwise(self.scores))
         check(rising, "scores", "some", "numbers in rising order")
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from mixupmp.core.base_measures import AtLayer
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import AllDiverged
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Rows
 from mixupmp.core.shared import SharedEnsemble
@@ -23,7 +24,7 @@ from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
 from mixupmp.decide.variance import best_factor, nlls_by_factor
 from mixupmp.train.pool import NotPicklable
-from mixupmp.train.run import AllDiverged, Engine, choose_engine
+from mixupmp.train.run import Engine, choose_engine
 
 
 @dataclass

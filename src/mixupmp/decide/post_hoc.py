@@ -76,7 +76,7 @@ def posterior_of(
 ) -> Posterior:
     """A posterior from one trained classifier: its body frozen, `members` heads fitted to futures of its features.
 
-    Heads start as the network's own, and each goes its own way.
+    Heads start as the network's own.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def posterior_of(
         is no `recipe`), r and alpha, by the NLL. A share, such as .2: that much of X, for a network that was trained on
         other data. None: nothing is chosen. `MixupMPClassifier.from_network` fits a temperature to them too.
     body
-        The name of the layer whose outputs are the features, as `named_modules` gives it. None: it is found; before
-        one of the last three linear layers.
-    ratio, alpha
-        r and alpha of MixupMP, where they are not to be chosen.
+        The layer whose outputs are the features, as `named_modules` names it. None: one of the last three linear layers
+        is found, and what goes into it.
+    members, ratio, alpha
+        How many heads; r and alpha of MixupMP, where they are not to be chosen.
     kernel
         Augmentation: the features of eight augmented repeats of each row are computed.
     standardize
@@ -104,8 +104,6 @@ def posterior_of(
         channels last turned to channels first where it takes only these.
     classes
         Their names; numbers where left out.
-    members
-        How many heads.
     recipe, seed, device, engine
         Of the heads' fit.
 
@@ -117,7 +115,6 @@ def posterior_of(
     Examples
     --------
     >>> posterior = posterior_of(network, X_train, y_train, validation=(X_val, y_val))  # doctest: +SKIP
-    >>> posterior.probabilities(X_test)  # doctest: +SKIP
     """
     check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
     check_sized(network, "network")

@@ -128,7 +128,7 @@ class Candidate:
             base = _with_alpha(plan.method.predictive.base or Mixup(), self.alpha)
         predictive = replace(plan.method.predictive, ratio=self.ratio, base=base)
         recipe = plan.recipe if self.epochs is None else replace(plan.recipe, epochs=self.epochs)
-        return replace(plan, method=_named(replace(plan.method, predictive=predictive), plan.method), recipe=recipe)
+        return plan.varied(_named(replace(plan.method, predictive=predictive), plan.method), recipe)
 
     def to_dict(self) -> dict[str, Json]:
         """For JSON; infinity as text."""

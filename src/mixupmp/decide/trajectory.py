@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import AllDiverged
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool
 from mixupmp.train.generators import OwnGenerator
 from mixupmp.train.member import MemberFit, StopTraining
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import AllDiverged, Engine, choose_engine, fit
+from mixupmp.train.run import Engine, choose_engine, fit
 from mixupmp.train.vectorized.engine import VectorizedFit, split_members
 
 
@@ -32,7 +33,7 @@ def outputs_by_epochs(
     on the way, if they are trained in this process. Other schedules depend on the length: every length is a training of
     its own, which in geometric progression costs as much again as the longest.
     """
-    longest = replace(plan, recipe=replace(plan.recipe, epochs=max(epochs)))
+    longest = plan.varied(recipe=replace(plan.recipe, epochs=max(epochs)))
     if engine == "auto":
         engine = choose_engine(longest, len(members))  # type: ignore[assignment]
     if len(epochs) > 1 and engine in ("vectorized", "inline") and plan.recipe.schedule == "constant":
@@ -42,7 +43,7 @@ def outputs_by_epochs(
     found = {}
     for length in epochs:
         try:
-            trained = fit(replace(plan, recipe=replace(plan.recipe, epochs=length)), engine=engine, members=members)
+            trained = fit(plan.varied(recipe=replace(plan.recipe, epochs=length)), engine=engine, members=members)
         except AllDiverged:
             continue
         found[length] = trained.member_outputs(inputs, check_finite=False).cpu()

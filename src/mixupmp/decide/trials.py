@@ -78,7 +78,7 @@ class Trial:
         self.result.members = 1
         longest = self.evaluator.epochs[-1]
         plans = [self.candidate.applied(plan) for plan in self.evaluator.plans]
-        plans = [replace(plan, recipe=replace(plan.recipe, epochs=longest)) for plan in plans]
+        plans = [plan.varied(recipe=replace(plan.recipe, epochs=longest)) for plan in plans]
         pairs = zip(plans, self.evaluator.held, strict=True)
         return [Training(plan, 0, held.inputs) for plan, held in pairs]
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mixupmp import metrics
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
+from mixupmp.core.errors import BadData, InvalidArgument, check, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.rows import Rows
@@ -211,8 +211,7 @@ class BaseClassifier(CalibratedClassifier):
         ndarray of shape (rows,)
             In nats for the entropies.
         """
-        if kind not in UNCERTAINTIES:
-            raise UnknownName("uncertainty", str(kind), UNCERTAINTIES)
+        check_known("uncertainty", kind, UNCERTAINTIES)
         members = self._member_probabilities(X).double()
         # The first two are functions of the predictive that predict_proba gives; the others of the members.
         given = self._pooled(members) if kind in ("entropy", "gini") else members

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import BadData
 from mixupmp.core.fields import LABELS, parted
 from mixupmp.core.recipe import some_rows
@@ -41,21 +41,21 @@ def _chunks(count: int) -> list[Tensor]:
     return list(torch.arange(count).split(BLOCK))
 
 
-def read_all(stream: DatasetRows | IterableRows) -> tuple[Any, NDArray[Any]]:
+def read_all(stream: DatasetRows | IterableRows) -> tuple[Any, Array]:
     """All inputs, joined, and all labels."""
     if len(stream) == 0:
         raise BadData("the Dataset is empty: it needs at least one row.")
     return _joined(list(stream.raw(_chunks(len(stream)))))
 
 
-def probe(stream: DatasetRows | IterableRows) -> tuple[Any, NDArray[Any]]:
+def probe(stream: DatasetRows | IterableRows) -> tuple[Any, Array]:
     """Some rows of a stream, evenly spaced, or the first ones where it has no order of ours."""
     if len(stream) == 0:
         raise BadData("the Dataset is empty: it needs at least one row.")
     return _joined(list(stream.raw(list(some_rows(stream, SAMPLE).split(BLOCK)))))
 
 
-def _joined(batches: list[object]) -> tuple[Any, NDArray[Any]]:
+def _joined(batches: list[object]) -> tuple[Any, Array]:
     parts = [parted(batch) for batch in batches]
     return _cat([inputs for inputs, _ in parts]), np.concatenate([np.asarray(labels) for _, labels in parts])
 
@@ -71,7 +71,7 @@ def _cat(parts: list[Any]) -> Any:
     return torch.cat(parts)
 
 
-def labels_of(stream: DatasetRows | IterableRows) -> NDArray[Any]:
+def labels_of(stream: DatasetRows | IterableRows) -> Array:
     """The label of every row: as the Dataset knows them (`targets`, as torchvision's have), or read in one pass."""
     known = _known_labels(stream.dataset)
     if known is not None and len(known) == len(stream):
@@ -79,7 +79,7 @@ def labels_of(stream: DatasetRows | IterableRows) -> NDArray[Any]:
     return np.concatenate([np.asarray(parted(batch)[1]) for batch in stream.raw(_chunks(len(stream)))])
 
 
-def _known_labels(dataset: object) -> NDArray[Any] | None:
+def _known_labels(dataset: object) -> Array | None:
     if isinstance(dataset, Subset):
         known = _known_labels(dataset.dataset)
         return None if known is None else known[np.asarray(dataset.indices)]

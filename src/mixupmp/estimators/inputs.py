@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
-from mixupmp.core.arrays import check_rectangular, is_images
+from mixupmp.core.arrays import Array, check_rectangular, is_images
 from mixupmp.core.columns import describe, describe_frame, encode_columns, frame_columns, is_frame
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import is_several
@@ -48,7 +47,7 @@ class FitInputs:
     """
 
     inputs: Tensor | DatasetRows | IterableRows
-    labels: NDArray[Any]
+    labels: Array
     layout: Layout
     sample: Tensor
 
@@ -85,9 +84,7 @@ def read_fit(
     return FitInputs(inputs, labels, found, inputs)
 
 
-def _read(
-    estimator: Any, X: Inputs, y: Any, layout: str | None, numeric_y: bool
-) -> tuple[Tensor, NDArray[Any], Layout]:
+def _read(estimator: Any, X: Inputs, y: Any, layout: str | None, numeric_y: bool) -> tuple[Tensor, Array, Layout]:
     network: NetworkChoice = estimator.network
     if is_several(X):
         inputs, found = read_several(X)
@@ -210,7 +207,7 @@ def standardizer(inputs: Tensor, weights: Tensor | None) -> Standardize:
 _LABEL_DTYPE = re.compile(r"[<>|][biufOUSmM]\d*(\[\w+\])?")  # numpy would parse more, at any length
 
 
-def encode_labels(labels: NDArray[Any]) -> Json:
+def encode_labels(labels: Array) -> Json:
     """An array of class labels of any type that scikit-learn takes."""
     values = labels.view(np.int64) if labels.dtype.kind in "mM" else labels
     known = (bool, int, float, str, type(None))
@@ -220,7 +217,7 @@ def encode_labels(labels: NDArray[Any]) -> Json:
     return {"dtype": labels.dtype.str, "values": encode(listed)}
 
 
-def decode_labels(document: Json) -> NDArray[Any]:
+def decode_labels(document: Json) -> Array:
     """The array that `encode_labels` was given."""
     name, values = document["dtype"], document["values"]
     check(bool(_LABEL_DTYPE.fullmatch(name)), "dtype", name, "that of numbers, text, truth values or dates")

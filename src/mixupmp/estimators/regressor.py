@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self, overload
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, InvalidArgument, UnknownName, check
+from mixupmp.core.errors import BadData, InvalidArgument, check, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.core.likelihoods import Gaussian
 from mixupmp.core.spec import decode
@@ -152,7 +152,13 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         means, deviations = self._gaussians(X)
         return means.numpy(), deviations.numpy()
 
-    def predict(self, X: Inputs, return_std: bool = False) -> Any:
+    @overload
+    def predict(self, X: Inputs, return_std: Literal[False] = False) -> Numbers: ...
+
+    @overload
+    def predict(self, X: Inputs, return_std: Literal[True]) -> tuple[Numbers, Numbers]: ...
+
+    def predict(self, X: Inputs, return_std: bool = False) -> Numbers | tuple[Numbers, Numbers]:
         """The mean of each row's predictive; with `return_std` its standard deviation too.
 
         Parameters
@@ -195,8 +201,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         means, deviations = self._gaussians(X)
         noise, disagreement = deviations.square().mean(0), means.var(0, correction=0)
         parts = {"total": noise + disagreement, "noise": noise, "disagreement": disagreement}
-        if kind not in parts:
-            raise UnknownName("uncertainty", str(kind), parts)
+        check_known("uncertainty", kind, parts)
         values: Numbers = parts[kind].sqrt().numpy()
         return values
 

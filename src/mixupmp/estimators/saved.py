@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 
-from mixupmp.core.errors import BadRun, UnknownName, check
+from mixupmp.core.errors import BadRun, check, check_known
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
@@ -82,8 +82,7 @@ def load_estimator(
     posterior = read_posterior(sealed, config, network)
     with blaming(sealed.path / "config.json"):
         name = described["class"]
-        if name not in classes:
-            raise UnknownName("estimator", str(name), classes)
+        check_known("estimator", name, classes)
         form = {
             key: torch.empty([int(n) for n in shape], dtype=_DTYPES[dtype], device="meta")
             for key, (dtype, shape) in described["tensors"].items()

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.columns import Column, Columns, ColumnWarning, encode_columns
+from mixupmp.core.arrays import Array
+from mixupmp.core.column_warnings import ColumnWarning
+from mixupmp.core.columns import Column, Columns, encode_columns
 from mixupmp.core.errors import InvalidArgument, check
 from mixupmp.core.spec import encode
 
@@ -70,10 +71,10 @@ def column_metadata(columns: Columns) -> dict[str, str]:
     return {"mixupmp.inputs": described, "mixupmp.columns": json.dumps(encode(columns))}
 
 
-def column_examples(columns: Columns, rows: int) -> tuple[dict[str, NDArray[Any]], Tensor]:
+def column_examples(columns: Columns, rows: int) -> tuple[dict[str, Array], Tensor]:
     """Random rows with new categories and missing values among them: as the graph is given them, and encoded."""
     generator = np.random.default_rng(0)
-    drawn: list[NDArray[Any]] = []
+    drawn: list[Array] = []
     together = () if by_name(columns) else columns.columns  # of one input, and so of one type
     for column in columns.columns:
         if column.kind == "category":
@@ -221,7 +222,7 @@ def _category(column: Column, part: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _constant(name: str, values: NDArray[Any]) -> onnx.NodeProto:
+def _constant(name: str, values: Array) -> onnx.NodeProto:
     from onnx import helper, numpy_helper
 
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.fields import Fields
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize
@@ -50,7 +49,7 @@ def graph_inputs(task: Task, pixels: bool | None = None) -> tuple[GraphInput, ..
     return tuple(GraphInput(name, f.shape, getattr(torch, f.dtype)) for name, f in zip(names, fields, strict=True))
 
 
-def graph_feed(task: Task, rows: Tensor) -> dict[str, NDArray[Any]]:
+def graph_feed(task: Task, rows: Tensor) -> dict[str, Array]:
     """Raw rows as the inputs of the task's graph, by name."""
     inputs = graph_inputs(task)
     if isinstance(task.standardize, Standardize):

@@ -122,7 +122,7 @@ def check_outputs(
 ) -> None:
     """Try a network on two scaled rows, so that a wrong last layer is named before training.
 
-    Whether it returns probabilities is told by `more` scaled rows of the data, where there are any: what it makes of
+    Whether it returns probabilities is decided by `more` scaled rows of the data, where there are any: what it makes of
     two rows that are alike may sum to one by chance, or be NaN.
     """
     outputs = logits_of(tried(network, rows))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import pairwise
-from typing import Any
 
 from scipy.stats import t as student
 
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import UnknownName, check_known
+from mixupmp.core.foreign import Json
 from mixupmp.metrics.catalog import METRICS
 from mixupmp.paper.evidence import LEVEL, Effect, Evidence, Sample, Term, combine
 
@@ -107,14 +107,13 @@ def all_claims() -> list[Claim]:
     return [_claim(entry) for entry in tomllib.loads(text)["claim"]]
 
 
-def _claim(entry: dict[str, Any]) -> Claim:
-    if entry["quantifier"] not in QUANTIFIERS:
-        raise UnknownName("quantifier", str(entry["quantifier"]), QUANTIFIERS)
+def _claim(entry: dict[str, Json]) -> Claim:
+    check_known("quantifier", entry["quantifier"], QUANTIFIERS)
     parts = tuple(Part(**_frozen(part)) for part in entry.pop("part"))
     return Claim(**_frozen(entry), parts=parts)
 
 
-def _frozen(table: dict[str, Any]) -> dict[str, Any]:
+def _frozen(table: dict[str, Json]) -> dict[str, Json]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 

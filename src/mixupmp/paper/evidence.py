@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, sqrt
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from scipy.stats import t as student
 
 from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
+from mixupmp.core.foreign import Json
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
 from mixupmp.paper.resampling import RESAMPLES, UNIT
 from mixupmp.paper.settings import comparable
@@ -50,8 +52,8 @@ class Sample:
 
     @classmethod
     def of(cls, values: dict[int, float], resampled: dict[int, list[float]] | None = None) -> Sample:
-        mean, error = _moments(list(values.values()))
-        return cls(mean, error, len(values), values, resampled or {})
+        found = summary_of(list(values.values()))
+        return cls(found.mean, found.standard_error, found.repeats, values, resampled or {})
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ def combine(terms: Sequence[Term], what: str = "") -> Effect:
         shared = set.intersection(*(set(values) for values in paired if values is not None))
         if shared:
             sums = [fsum(c * (s.values or {})[key] for c, s in terms) for key in sorted(shared)]
-            mean, error = _moments(sums)
-            tested = _variance_over_test_rows(terms, sorted(shared))
+            found, tested = summary_of(sums), _variance_over_test_rows(terms, sorted(shared))
+            mean, error = found.mean, found.standard_error
             if error is None or not tested:
                 return Effect(mean, error, len(sums) - 1, what)
             fitted = error**2
@@ -145,9 +147,9 @@ class RunEvidence:
 
     def __init__(self, folder: Path, scale: str, protocol: str = "text") -> None:
         self.folder, self.scale, self.protocol = folder, scale, protocol
-        self._read: dict[tuple[str, str, str], Any] = {}
+        self._read: dict[tuple[str, str, str], Json] = {}
 
-    def read(self, experiment: str, part: str, file: str) -> Any:
+    def read(self, experiment: str, part: str, file: str) -> Json:
         """A results file, or None where it is not there."""
         key = (experiment, part, file)
         if key not in self._read:
@@ -158,7 +160,7 @@ class RunEvidence:
                 self._read[key] = None
         return self._read[key]
 
-    def records(self) -> dict[str, dict[str, Any]]:
+    def records(self) -> dict[str, dict[str, Json]]:
         """The run.json of every experiment of this scale, by its folder, with its lines that do not interpolate."""
         found = {}
         for path in sorted(self.folder.glob(f"*/{self.scale}/**/run.json")):
@@ -226,12 +228,12 @@ class RunEvidence:
         return Sample.of({seed: fsum(many) / len(many) for seed, many in values.items()}) if values else None
 
 
-def _last_by_member(track: Sequence[dict[str, Any]], measure: str) -> dict[tuple[int, int], float]:
+def _last_by_member(track: Sequence[dict[str, Json]], measure: str) -> dict[tuple[int, int], float]:
     """(seed, member) -> the measure after the last stage. Runs of version 0.1 have no prefix, seed or numbers."""
     last = max(one["stage"] for one in track)
     found = {}
     for repeat, one in enumerate(one for one in track if one["stage"] == last):
-        values = one.get(measure, one.get(measure.removeprefix("member_"), ()))
+        values = one[measure] if measure in one else one.get(measure.removeprefix("member_"), ())
         numbers = one.get("members", range(len(values)))
         found.update({(one.get("seed", repeat), k): value for k, value in zip(numbers, values, strict=True)})
     return found
@@ -251,7 +253,7 @@ def canonical_label(group: str, label: str) -> str:
     return f"Mixup Ensemble {group}" if label == "r=inf" else f"MixupMP {label} {group}"
 
 
-def _by_seed(runs: Sequence[tuple[int, dict[str, Any]]], measure: str) -> Sample | None:
+def _by_seed(runs: Sequence[tuple[int, dict[str, Json]]], measure: str) -> Sample | None:
     """Runs of one seed, as two single models of a repeat are, count as their mean."""
     values: dict[int, list[float]] = {}
     moved: dict[int, list[list[int]]] = {}
@@ -266,11 +268,3 @@ def _by_seed(runs: Sequence[tuple[int, dict[str, Any]]], measure: str) -> Sample
         if all(many)
     }
     return Sample.of(means, resampled) if means else None
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float | None]:
-    count = len(values)
-    mean = fsum(values) / count
-    if count == 1:
-        return mean, None
-    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1) / count)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any
 
 import torch
 from scipy.stats import t as student
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, deep_ensemble, mixup, mixup_ensemble, mixup_mp
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
@@ -52,7 +52,7 @@ class Check:
 class Ledger:
     """Everything that CLAIMS.md shows; `runs` has the record of each by its folder."""
 
-    runs: dict[str, dict[str, Any]]
+    runs: dict[str, dict[str, Json]]
     concordances: dict[str, Agreement]
     sentences: list[Judged]
     extensions: list[Judged]

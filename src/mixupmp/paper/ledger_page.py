@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from mixupmp.core.foreign import Json
+from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances
 from mixupmp.paper.evidence import part_of
 from mixupmp.paper.ledger import Agreement, Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
-from mixupmp.paper.table import markdown_table
 
 EXPLANATION = """\
 One row for each sentence of the paper that claims something, in the paper's order; `src/mixupmp/paper/claims.toml`
@@ -111,7 +111,7 @@ def _reversed_table(found: dict[str, Agreement]) -> str:
     return markdown_table(["results", "measure", "reversed", "most often"], rows)
 
 
-def _run_table(runs: dict[str, dict[str, Any]]) -> str:
+def _run_table(runs: dict[str, dict[str, Json]]) -> str:
     rows = []
     for name, record in runs.items():
         missing = record.get("missing") or []

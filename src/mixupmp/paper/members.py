@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
@@ -26,7 +27,7 @@ from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.spec import encode
 from mixupmp.core.weights import Expected
-from mixupmp.train.run import RunFolder
+from mixupmp.store.folder import RunFolder
 from mixupmp.train.vectorized.group import unsuited, vectorizable
 
 CACHE_FORMAT = 4  # to be raised when the same configuration comes to give other weights
@@ -70,7 +71,7 @@ class Piece:
     plan: Plan
     members: tuple[int, ...]
     engine: str
-    document: dict[str, Any]
+    document: dict[str, Json]
 
     @cached_property
     def key(self) -> str:

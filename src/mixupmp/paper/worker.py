@@ -10,11 +10,11 @@ from mixupmp.core.plan import Plan
 from mixupmp.paper.members import Cache, Piece
 from mixupmp.store.lock import RunLocked
 from mixupmp.train import pool
-from mixupmp.train.job import stop_on_signals
+from mixupmp.train.job import FitInterrupted, stop_on_signals
 from mixupmp.train.member import StopTraining
 from mixupmp.train.pool import Call, WorkerFailed
 from mixupmp.train.progress import Callback
-from mixupmp.train.run import Engine, FitInterrupted, fit
+from mixupmp.train.run import Engine, fit
 
 STOPPED = "stopped by a signal; run the same command again to go on where it was."
 
@@ -40,9 +40,7 @@ def fit_piece(callback: Callback, plan: Plan, members: tuple[int, ...], engine: 
     return "done"
 
 
-def train_all(
-    pieces: list[Piece], cache: Cache, workers: int, on_result: Callable[[Piece, str], None], niceness: int = 0
-) -> None:
+def train_all(pieces: list[Piece], cache: Cache, workers: int, on_result: Callable[[Piece, str], None]) -> None:
     """Fit these pieces, so many at a time; `on_result` is called as each ends."""
     calls = (_call(piece, cache) for piece in pieces)  # each plan is made when its turn comes
     with stop_on_signals() as stop:
@@ -51,7 +49,6 @@ def train_all(
                 pool.run(
                     calls,
                     workers=min(workers, len(pieces)),
-                    niceness=niceness,
                     stop=stop,
                     on_result=lambda index, result: on_result(pieces[index], result),
                 )

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixupmp.core.errors import MissingExtra
+from mixupmp.core.errors import extra
 from mixupmp.core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ _STYLE: Any = {
 
 def styled() -> AbstractContextManager[None]:
     """A context in which matplotlib draws in our style; the user's own settings are restored after it."""
-    try:
+    with extra("matplotlib", "plot", "drawing a figure"):
         import matplotlib
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "drawing a figure") from error
     return matplotlib.rc_context(_STYLE)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mixupmp.core.arrays import is_images, read_arrays
+from mixupmp.core.arrays import Array, is_images, read_arrays
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.fields import Fields, as_tensor
@@ -35,7 +34,7 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "network.", "net.")  # of DataPar
 
 def ensemble_of(
     members: Sequence[nn.Module | Weights | str | os.PathLike[str]] | str | os.PathLike[str],
-    example: Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]] | Sequence[Any],
+    example: Tensor | Array | Mapping[str, Tensor | Array] | Sequence[Any],
     *,
     network: NetworkChoice = None,
     classes: Sequence[str] = (),
@@ -44,7 +43,7 @@ def ensemble_of(
 ) -> Posterior:
     """A posterior whose samples are these classifiers, trained elsewhere; their probabilities are averaged.
 
-    What a fit returns: it can be evaluated, calibrated, saved, reported on, served and exported.
+    It is what a fit returns: it can be evaluated, calibrated, saved, reported on, served and exported.
 
     Parameters
     ----------
@@ -62,10 +61,8 @@ def ensemble_of(
         saved posterior can be loaded, served and reported on from the command line.
     classes
         Their names.
-    standardize
-        Scales raw inputs for the networks; None: as they are.
-    layout
-        The axes of `example`, as for `posterior_of`.
+    standardize, layout
+        The scaling of raw inputs and the axes of `example`, as for `posterior_of`.
 
     Returns
     -------
@@ -77,16 +74,12 @@ def ensemble_of(
     >>> posterior = ensemble_of([first, second], X[:2])  # doctest: +SKIP
     >>> posterior = ensemble_of("checkpoints", X[:2], network=lambda: MyNetwork(10))  # doctest: +SKIP
     """
-    given: Mapping[str, nn.Module | Weights]
-    if isinstance(members, str | os.PathLike):
-        given = _read_folder(Path(members))
-    else:
-        must = "a list of networks or state dicts, also of one"
-        check(isinstance(members, Sequence), "members", type(members).__name__, must)
-        given = {str(number): _read(member) for number, member in enumerate(members)}
+    given = _read_all(members)
     check(len(given) > 0, "members", members, "at least one network")
     shape = _shape(example, layout)
-    factory = None if network is None else factory_for(network, shape, len(classes), fine_tune=_is_module(network))
+    factory = (
+        None if network is None else factory_for(network, shape, len(classes), fine_tune=isinstance(network, nn.Module))
+    )
     networks = [_built(f"member {name}", weights, factory) for name, weights in given.items()]
     for network in networks:
         check_sized(network, "members")
@@ -109,12 +102,15 @@ def _shape(example: Any, layout: str | None) -> tuple[int, ...]:
     return Fields.of(example).shape if several else tuple(as_tensor(example, "example").shape[1:])
 
 
-def _is_module(network: NetworkChoice) -> bool:
-    return isinstance(network, nn.Module)
-
-
-def _read(member: nn.Module | Weights | str | os.PathLike[str]) -> nn.Module | Weights:
-    return read_weights(Path(member)) if isinstance(member, str | os.PathLike) else member
+def _read_all(members: object) -> Mapping[str, nn.Module | Weights]:
+    """Modules and state dicts by the names that errors call them: of files, their paths."""
+    if isinstance(members, str | os.PathLike):
+        return _read_folder(Path(members))
+    if not isinstance(members, Sequence):
+        must = "a list of networks or state dicts, also of one"
+        raise InvalidArgument("members", type(members).__name__, must)
+    read = (read_weights(Path(one)) if isinstance(one, str | os.PathLike) else one for one in members)
+    return dict(zip(map(str, range(len(members))), read, strict=True))
 
 
 def _read_folder(folder: Path) -> dict[str, Weights]:

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadRun, MixupMPError, whole
 from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
+from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.posterior import Posterior
 from mixupmp.store.card import model_card
@@ -76,7 +77,7 @@ class RunFolder:
         """Whether the folder is missing, empty, or has only what a kill before config.json was written left."""
         return not self._foreign()
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Json]:
         """Content of config.json."""
         if self.path.is_dir() and not self.is_started() and self.is_unused():
             raise BadRun(f"{self.path} holds no run yet: start one there, with mixupmp fit --out {self.path}")
@@ -151,7 +152,7 @@ class RunFolder:
         self.files.write("README.md", self._card(self.evaluations()))
         write_manifest(self.path)
 
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[dict[str, Json]]:
         """Metrics of the posterior, as {"on": which rows, "metrics": {name: value}}."""
         name = "evaluations.jsonl"
         if not self.files.exists(name):
@@ -236,7 +237,7 @@ _KINDS = {"spec": dict, "fingerprints": dict, "versions": dict, "machine": dict,
 _NAMES = {dict: "an object", int: "a whole number", list: "a list"}
 
 
-def checked_config(config: Any, folder: Path) -> dict[str, Any]:
+def checked_config(config: Any, folder: Path) -> dict[str, Json]:
     """Check that the content of a config.json is one that this version reads."""
     path = folder / "config.json"
     version = config.get("format") if isinstance(config, dict) else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from mixupmp.core.errors import BadRun, InvalidArgument, MissingExtra
+from mixupmp.core.errors import BadRun, InvalidArgument, extra
 from mixupmp.core.files import Directory
 from mixupmp.store.manifest import SIGNATURE, Sealed
 
@@ -112,11 +112,9 @@ def _key(path: Path, read: Callable[[], object], kind: type[Key], what: str) -> 
 
 
 def _cryptography() -> tuple[ModuleType, ModuleType]:
-    try:
+    with extra("cryptography", "sign", "A signature of a run"):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError as error:
-        raise MissingExtra("cryptography", "sign", "A signature of a run") from error
     return serialization, ed25519
 
 

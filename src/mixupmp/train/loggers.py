@@ -19,19 +19,20 @@ from typing import Any, Protocol
 
 import torch
 
-from mixupmp.core.errors import MissingExtra
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.errors import extra
+from mixupmp.core.foreign import Json
+from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate
-from mixupmp.train.progress import Callback, EpochRecord
+from mixupmp.train.progress import Callback
 
 
 class Logger(Protocol):
     """Where the numbers of a fit go."""
 
-    def start(self, settings: dict[str, Any]) -> None:
+    def start(self, settings: dict[str, Json]) -> None:
         """A fit begins; its plan as nested plain values."""
         ...
 
@@ -127,11 +128,9 @@ class TensorBoardLogger:
         self.folder = Path(folder)
         self.writer: Any = None
 
-    def start(self, settings: dict[str, Any]) -> None:
-        try:
+    def start(self, settings: dict[str, Json]) -> None:
+        with extra("tensorboard", "tensorboard", "Logging to TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtra("tensorboard", "tensorboard", "Logging to TensorBoard") from error
         self.writer = SummaryWriter(str(self.folder))
         self.writer.add_text("settings", "\n".join(f"    {line}" for line in _lines(settings)))
 
@@ -144,7 +143,7 @@ class TensorBoardLogger:
         self.writer = None  # an open file would keep a fitted estimator from being pickled
 
 
-def _lines(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _lines(settings: dict[str, Json], prefix: str = "") -> Iterator[str]:
     for key, value in settings.items():
         if isinstance(value, dict):
             yield from _lines(value, f"{prefix}{key}.")

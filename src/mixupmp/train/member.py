@@ -19,7 +19,7 @@ from mixupmp.core.batch import Batch
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.given_network import logits_of
 from mixupmp.core.likelihoods import weighted_loss
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.core.plan import Plan
 from mixupmp.core.predictive import Future, simulate
 from mixupmp.core.recipe import batches_of, some_rows
@@ -75,8 +75,8 @@ class MemberFit:
         self.interpolated_at: int | None = None  # the epoch that ended with 100% training accuracy
         self.diverged_at: int | None = None
         self.over_confidence: Tensor | None = None
-        self.history: list[dict[str, Any]] = []
-        self.new_record: dict[str, Any] | None = None  # of the epoch that has just ended, until a callback was called
+        self.history: list[EpochRecord] = []
+        self.new_record: EpochRecord | None = None  # of the epoch that has just ended, until a callback was called
         self.seconds = 0.0
         self.losses: list[Tensor] = []  # of this epoch's steps
         self.epoch_loss = float("nan")
@@ -181,7 +181,7 @@ class MemberFit:
     def _end_epoch(self) -> None:
         self._check_finite()
         self.epoch_loss, self.losses = float(torch.stack(self.losses).mean()), []
-        record: dict[str, Any] = {
+        record: EpochRecord = {
             "member": self.member,
             "epoch": self.epoch,
             "loss": self.epoch_loss,

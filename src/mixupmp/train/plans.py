@@ -16,7 +16,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import ceil, log2
+from typing import Literal, NamedTuple
 
 from torch import nn
 
@@ -38,22 +40,34 @@ from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.networks.factories import NetworkChoice, check_outputs, factory_for, for_encoder
 from mixupmp.networks.tabular import quantile_edges
 
-SHARED = Recipe(optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, schedule="constant")
-TABLE = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-3, weight_decay=0.3)
-IMAGES = Recipe(batch_size=128, pseudo_batch_size=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
-TEXT = Recipe(batch_size=128, optimizer="adamw", learning_rate=1e-2, weight_decay=1e-1)
-FINE_TUNE = Recipe(batch_size=64, optimizer="adamw", learning_rate=5e-3, body_rate=0.04, weight_decay=1e-2)
-# results/post-hoc/README.md
-HEADS = Recipe(batch_size=64, optimizer="adamw", learning_rate=1e-2, weight_decay=1.0, schedule="cosine")
-TABLE_STEPS, IMAGE_STEPS, IMAGE_ROWS, TEXT_STEPS = 150, 300, 200, 1000
-FINE_TUNE_STEPS, HEADS_STEPS, FEWEST_HEADS_EPOCHS = 300, 160, 2
-SHARED_STEPS = 300  # where the length is not chosen
+Kind = Literal["table", "shared", "images", "text", "fine-tune", "heads"]
+
+
+class DefaultRecipe(NamedTuple):
+    """A recipe, how many steps a fit by it takes, and the fewest epochs."""
+
+    recipe: Recipe
+    steps: int
+    fewest_epochs: int = 20
+
+
+_adamw = partial(Recipe, optimizer="adamw")
+RECIPES: dict[Kind, DefaultRecipe] = {
+    "table": DefaultRecipe(_adamw(learning_rate=1e-3, weight_decay=0.3), 150),
+    # Of members that share weights; the steps, where the length is not chosen.
+    "shared": DefaultRecipe(_adamw(learning_rate=2e-3, weight_decay=1e-2, schedule="constant"), 300),
+    "images": DefaultRecipe(_adamw(pseudo_batch_size=64, learning_rate=5e-3, weight_decay=0.0), 300),
+    "text": DefaultRecipe(_adamw(learning_rate=1e-2, weight_decay=1e-1), 1000, 10),
+    "fine-tune": DefaultRecipe(_adamw(batch_size=64, learning_rate=5e-3, body_rate=0.04, weight_decay=1e-2), 300, 3),
+    # results/post-hoc/README.md
+    "heads": DefaultRecipe(_adamw(batch_size=64, learning_rate=1e-2, weight_decay=1.0, schedule="cosine"), 160, 2),
+}
+IMAGE_ROWS, MOST_EPOCHS = 200, 1000
 SHARED_HIDDEN, SHARED_DROPOUT, SHARED_MEMBERS, MEMBERS = (128, 128), 0.1, 16, 4
 # From so many rows on, 4 members share weights and not 16: what limits them is not over-fitting but training, which
 # gets further in less time (results/tables/README.md).
 MANY_ROWS = 30_000
 WELL_TRAINED, WELL_EXPLAINED = 0.95, 0.5  # training accuracy, and the share of the variance in regression
-MOST_EPOCHS, FEWEST_EPOCHS, FEWEST_TEXT_EPOCHS, FEWEST_FINE_TUNE_EPOCHS = 1000, 20, 10, 3
 TRIED_ROWS = 16  # on which a network is tried before it is trained
 SOME_ROWS = 10_000  # of streamed rows, for the bins of a table's columns; and to tell whether members are trained
 
@@ -128,10 +142,8 @@ def make_plan(
     initial
         A posterior whose members are the start.
     """
-    images, shared = len(task.input_shape) > 1, isinstance(method.sampler, SharedEnsemble)
-    text = isinstance(task.encoder, Vocabulary)
-    network = with_edges(for_encoder(network, task.encoder), train, task, shared and not text)
-    heads = isinstance(method.sampler, Heads)
+    kind = kind_of(task, method, fine_tune)
+    network = with_edges(for_encoder(network, task.encoder), train, task, kind == "shared")
     if isinstance(method.sampler, Heads):
         if not isinstance(network, nn.Module):
             raise InvalidArgument("network", network, "a trained nn.Module, for heads on its frozen body")
@@ -141,7 +153,7 @@ def make_plan(
         network = frozen_before(method.sampler.cut, network) if method.sampler.layer else _with_gradients(network)
     factory = factory_for(network, task.input_shape, task.likelihood.outputs, method.dropout, fine_tune=fine_tune)
     if not isinstance(recipe, Recipe):
-        recipe = recipe_for(len(train), images, fine_tune, recipe, shared=shared, heads=heads, text=text)
+        recipe = recipe_for(len(train), kind, recipe)
     if method.validation_fraction and validation is None and has_labels(train):
         train, held = split(train, method.validation_fraction, seed)
         validation = held.read()
@@ -203,28 +215,26 @@ def with_edges(
     return {**network, "edges": quantile_edges(task.standardize(rows.inputs))}  # type: ignore[dict-item]
 
 
-def recipe_for(
-    rows: int,
-    images: bool,
-    fine_tune: bool = False,
-    given: Mapping[str, Json] | None = None,
-    *,
-    shared: bool = False,
-    heads: bool = False,
-    text: bool = False,
-) -> Recipe:
-    """The default recipe for so many rows, with the given fields in place of its own."""
-    recipe, steps, fewest = TABLE, TABLE_STEPS, FEWEST_EPOCHS
-    if images:
-        recipe, steps = IMAGES, max(IMAGE_STEPS, round(IMAGE_STEPS * (rows / IMAGE_ROWS) ** (1 / 3)))
-    if shared and not images:  # larger batches for more rows: from 64 up to 256 for 20,000
-        recipe, steps = replace(SHARED, batch_size=min(256, max(64, 2 ** round(log2(rows / 100))))), SHARED_STEPS
-    if text:
-        recipe, steps, fewest = TEXT, TEXT_STEPS, FEWEST_TEXT_EPOCHS
+def kind_of(task: Task, method: Method, fine_tune: bool = False) -> Kind:
+    """What the default recipe depends on."""
+    if isinstance(method.sampler, Heads):
+        return "heads"
     if fine_tune:
-        recipe, steps, fewest = FINE_TUNE, FINE_TUNE_STEPS, FEWEST_FINE_TUNE_EPOCHS
-    if heads:
-        recipe, steps, fewest = HEADS, HEADS_STEPS, FEWEST_HEADS_EPOCHS
+        return "fine-tune"
+    if isinstance(task.encoder, Vocabulary):
+        return "text"
+    if len(task.input_shape) > 1:
+        return "images"
+    return "shared" if isinstance(method.sampler, SharedEnsemble) else "table"
+
+
+def recipe_for(rows: int, kind: Kind, given: Mapping[str, Json] | None = None) -> Recipe:
+    """The default recipe for so many rows, with the given fields in place of its own."""
+    recipe, steps, fewest = RECIPES[kind]
+    if kind == "images":
+        steps = max(steps, round(steps * (rows / IMAGE_ROWS) ** (1 / 3)))
+    if kind == "shared":  # larger batches for more rows: from 64 up to 256 for 20,000
+        recipe = replace(recipe, batch_size=min(256, max(64, 2 ** round(log2(rows / 100)))))
     given = given or {}
     recipe = decode({**encode(recipe), **encode(given)}, Recipe, "recipe")
     if "epochs" in given:
@@ -238,11 +248,9 @@ def under_trained(plan: Plan, posterior: Posterior) -> str | None:
     finished = [s for s in posterior.summaries if s.diverged_at is None]
     if not finished:
         return None
-    images, shared = len(plan.task.input_shape) > 1, isinstance(plan.method.sampler, SharedEnsemble)
     rows, size = len(plan.train), plan.recipe.batch_size
-    text, heads = isinstance(plan.task.encoder, Vocabulary), isinstance(plan.method.sampler, Heads)
-    fine_tune = getattr(plan.network, "keep_weights", False)
-    default = recipe_for(rows, images, fine_tune, {"batch_size": size}, shared=shared, heads=heads, text=text)
+    kind = kind_of(plan.task, plan.method, getattr(plan.network, "keep_weights", False))
+    default = recipe_for(rows, kind, {"batch_size": size})
     if plan.recipe.epochs >= default.epochs / 2:
         return None
     if plan.task.likelihood.classes is None:

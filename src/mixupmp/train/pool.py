@@ -53,12 +53,12 @@ class Call:
 class Worker:
     """One worker process and the connection to it."""
 
-    def __init__(self, threads: int, niceness: int = 0) -> None:
+    def __init__(self, threads: int) -> None:
         ours, theirs = socket.socketpair()
-        self.settings = (threads, niceness)
+        self.threads = threads
         own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(start_path())}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno()), str(niceness)],
+            [sys.executable, "-P", "-m", "mixupmp.train.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={**malloc_settings(), **os.environ, **own},
@@ -80,9 +80,9 @@ class Worker:
             with contextlib.suppress(OSError):  # it is dead, which the next read shows
                 self.connection.send_bytes(cloudpickle.dumps("stop"))
 
-    def reusable(self, threads: int, niceness: int = 0) -> bool:
-        """Whether it is as a new one would be: alive, with the same settings, and no module was edited since."""
-        if self.settings != (threads, niceness) or self.process.poll() is not None:
+    def reusable(self, threads: int) -> bool:
+        """Whether it is as a new one would be: alive, with as many threads, and no module was edited since."""
+        if self.threads != threads or self.process.poll() is not None:
             return False
         return self.import_state == import_state() and last_edit() < self.started
 
@@ -115,7 +115,6 @@ def run(
     *,
     workers: int,
     threads: int = 1,
-    niceness: int = 0,
     callback: Callback | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_result: Callable[[int, Any], None] = lambda index, result: None,
@@ -140,7 +139,7 @@ def run(
     WorkerFailed
         When a worker dies, or an error that is not ours is raised in it. Our own errors are raised as they are.
     """
-    team = _team(workers, threads, niceness)
+    team = _team(workers, threads)
     try:
         return _Dispatch(iter(calls), team, callback or Callback(), stop, on_result).run()
     finally:
@@ -250,11 +249,11 @@ def _pickled(call: Call) -> bytes:
         raise NotPicklable("plan", call.label, must, f"{error}. Use the engine 'inline'.") from error
 
 
-def _team(count: int, threads: int, niceness: int) -> list[Worker]:
-    team = [worker for worker in _idle if worker.reusable(threads, niceness)][:count]
+def _team(count: int, threads: int) -> list[Worker]:
+    team = [worker for worker in _idle if worker.reusable(threads)][:count]
     for worker in team:
         _idle.remove(worker)
-    for worker in [worker for worker in _idle if not worker.reusable(*worker.settings)]:
+    for worker in [worker for worker in _idle if not worker.reusable(worker.threads)]:
         _idle.remove(worker)
         worker.close()
-    return team + [Worker(threads, niceness) for _ in range(count - len(team))]
+    return team + [Worker(threads) for _ in range(count - len(team))]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mixupmp.core.member_summary import MemberSummary, fault
-
-EpochRecord = dict[str, Any]
+from mixupmp.core.member_summary import EpochRecord, MemberSummary, fault
 
 
 class Callback:

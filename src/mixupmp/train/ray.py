@@ -23,6 +23,7 @@ import torch
 
 from mixupmp.core.errors import MixupMPError
 from mixupmp.core.files import sha256, storage_errors
+from mixupmp.core.member_summary import EpochRecord
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.store.folder import RunFolder
@@ -30,7 +31,7 @@ from mixupmp.train.environment import own_path
 from mixupmp.train.job import NO_CHECKPOINTS, CheckpointInterval, Finished, Job, fit_member
 from mixupmp.train.member import StopTraining
 from mixupmp.train.processes import pickled, read_finished, replace_rows, temporary_folder, unpickled
-from mixupmp.train.progress import Callback, EpochRecord
+from mixupmp.train.progress import Callback
 from mixupmp.train.ray_cluster import connected, import_ray
 
 RETRIES = 3  # of a member whose worker or machine was lost; an error in Python is not retried

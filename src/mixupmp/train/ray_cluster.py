@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from mixupmp.core.errors import MissingExtra, MixupMPError
+from mixupmp.core.errors import MixupMPError, extra
 from mixupmp.train.environment import package_home
 
 log = logging.getLogger("mixupmp")
@@ -77,8 +77,6 @@ def _loopback_only() -> Iterator[None]:
 
 
 def import_ray() -> Any:
-    try:
+    with extra("ray", "ray", "The engine 'ray'"):
         import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray", "The engine 'ray'") from error
     return ray

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import torch
 
 from mixupmp.core.errors import BadRun, check, whole
 from mixupmp.core.plan import Plan
-from mixupmp.core.posterior import AllDiverged, Posterior
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.threads import cores
 from mixupmp.store.folder import RunChanged, RunFolder, check_writable, differences
 from mixupmp.train import processes
@@ -30,10 +30,8 @@ from mixupmp.train.state import size_limit
 from mixupmp.train.vectorized import engine as vectorized
 from mixupmp.train.vectorized.group import unsuited, vectorizable
 
-__all__ = ["ENGINES", "AllDiverged", "CheckpointInterval", "FitInterrupted", "RunChanged", "RunFolder", "fit"]
-
 Engine = Literal["auto", "inline", "vectorized", "processes", "ray"]
-ENGINES = ("auto", "inline", "vectorized", "processes", "ray")
+ENGINES = get_args(Engine)
 _step_seconds: dict[tuple[object, ...], float] = {}  # by what decides how long a step takes
 WORTH_A_WORKER = 8.0  # seconds of training below which starting worker processes gains nothing
 
@@ -228,7 +226,7 @@ def _arithmetic(engine: str, features: bool) -> str:
     return f"{order}, on features" if features else order
 
 
-def _machine(plan: Plan) -> dict[str, Any]:
+def _machine(plan: Plan) -> dict[str, str | int]:
     return {"platform": platform.platform(), "python": platform.python_version(), "cores": cores(), **_processor(plan)}
 
 

@@ -40,8 +40,9 @@ from mixupmp.core.split import split
 from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.data.files import ROOT_VARIABLE
 from mixupmp.store.load import load
+from mixupmp.train.job import CheckpointInterval
 from mixupmp.train.plans import MEMBERS, mixup_mp_for, plan_for
-from mixupmp.train.run import CheckpointInterval, Engine
+from mixupmp.train.run import Engine
 
 
 @dataclass(frozen=True)

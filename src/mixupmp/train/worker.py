@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.train import processes  # noqa: F401 - what nearly every call needs, imported before there is one
 from mixupmp.train.member import StopTraining
-from mixupmp.train.progress import Callback, EpochRecord
+from mixupmp.train.progress import Callback
 
 
 class RemoteCallback(Callback):
@@ -87,10 +87,8 @@ def _trim_memory() -> None:
         library.malloc_trim(0)
 
 
-def main(descriptor: int, niceness: int) -> None:
+def main(descriptor: int) -> None:
     connection = Connection(descriptor)
-    if niceness:
-        os.nice(niceness)
     try:
         sys.path[:] = connection.recv()
     except (EOFError, ConnectionError):
@@ -99,4 +97,4 @@ def main(descriptor: int, niceness: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from math import isfinite, sqrt
+from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from mixupmp.core.errors import BadData, UnknownName
 from mixupmp.core.files import write_atomically
+from mixupmp.core.foreign import Json
 from mixupmp.core.version import __version__
 from mixupmp.metrics.catalog import CALIBRATED, metric_named
+from mixupmp.metrics.comparison import summary_of
 from mixupmp.web.pages import render
 
 FILE = "evaluations.json"
@@ -38,7 +39,7 @@ def write_explorer(results: Path, out: Path) -> int:
     return len(sets)
 
 
-def read_set(path: Path, results: Path) -> dict[str, Any]:
+def read_set(path: Path, results: Path) -> dict[str, Json]:
     """The lines of one table: a name, a group, and the mean, standard error and number of repeats of each metric."""
     try:
         lines = json.loads(path.read_text("utf-8"))
@@ -52,7 +53,7 @@ def read_set(path: Path, results: Path) -> dict[str, Any]:
     return {"name": " · ".join(path.parent.relative_to(results).parts), "command": str(command), "lines": shown}
 
 
-def _summaries(repeats: list[dict[str, Any]]) -> dict[str, list[float]]:
+def _summaries(repeats: list[dict[str, Json]]) -> dict[str, list[float]]:
     """[mean, standard error, repeats] of each metric of the catalog that all repeats have."""
     shared = set.intersection(*(set(one) for one in repeats)) if repeats else set()
     found = {}
@@ -60,13 +61,12 @@ def _summaries(repeats: list[dict[str, Any]]) -> dict[str, list[float]]:
         values = [one[name] for one in repeats]
         known = all(isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v) for v in values)
         if known and _described(name) is not None:
-            mean, count = sum(values) / len(values), len(values)
-            spread = sqrt(sum((v - mean) ** 2 for v in values) / (count - 1) / count) if count > 1 else 0.0
-            found[name] = [mean, spread, count]
+            summary = summary_of(values)
+            found[name] = [summary.mean, summary.standard_error or 0.0, summary.repeats]
     return found
 
 
-def _described(name: str) -> dict[str, Any] | None:
+def _described(name: str) -> dict[str, Json] | None:
     try:
         metric = metric_named(name)
     except UnknownName:

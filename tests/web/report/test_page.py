@@ -15,7 +15,7 @@ from mixupmp.core.methods import Method
 from mixupmp.store.record import read_record
 from mixupmp.web.png import is_wave, png, wave_picture
 from mixupmp.web.report import EvaluatedRun, Evaluation, ShiftPoint, render_report, write_report
-from mixupmp.web.report.recipe_text import snippet
+from mixupmp.web.report.snippet import snippet
 
 from .answers import made_up_run, picture_dataset, two_runs
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mixupmp import Categorical, Standardize, Task
 from mixupmp.cli.inputs import read_inputs
-from mixupmp.core.columns import Column, Columns, ColumnWarning, collected_warnings
+from mixupmp.core.column_warnings import ColumnWarning, collected_warnings
+from mixupmp.core.columns import Column, Columns
 from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.fields import Fields
 from mixupmp.core.tokenizers import Vocabulary

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.errors import UnknownName, check
 from mixupmp.data.corruptions import blur, digital, noise, weather
 
@@ -62,7 +61,7 @@ def unchanged_for_gray(name: str) -> bool:
     return name == "saturate"
 
 
-def corrupt(images: Tensor | NDArray[Any], name: str, severity: int, seed: int = 0) -> Tensor:
+def corrupt(images: Tensor | Array, name: str, severity: int, seed: int = 0) -> Tensor:
     """Corrupted copies of uint8 images (rows, channels, height, width), gray or RGB; `name` is one of `CORRUPTIONS`."""
     _check_name(name)
     check(severity in SEVERITIES, "severity", severity, "one of 1, 2, 3, 4, 5")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.core.errors import MissingExtra
+from mixupmp.core.errors import extra
 from mixupmp.data.corruptions.filters import apply, box_matrix, gaussian, scale_of
 
 
@@ -44,10 +44,8 @@ def saturate(images: Tensor, severity: int, generator: Generator) -> Tensor:
 
 def jpeg_compression(images: Tensor, severity: int, generator: Generator) -> Tensor:
     """Through JPEG and back. The coder takes one image at a time, so this is a loop."""
-    try:
+    with extra("pillow", "corruptions", "the corruption jpeg_compression"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("pillow", "corruptions", "the corruption jpeg_compression") from error
     quality = (80, 65, 58, 50, 40)[severity - 1]
     pixels = (images * 255).round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     result = np.empty_like(pixels)

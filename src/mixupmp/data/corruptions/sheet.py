@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import MissingExtra, check
+from mixupmp.core.arrays import Array
+from mixupmp.core.errors import check, extra
 from mixupmp.core.files import replacing
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 
@@ -23,11 +22,9 @@ def contact_sheet(images: Tensor, path: str | os.PathLike[str], seed: int = 0) -
 
     The path's ending says the format, .png or any other that matplotlib writes.
     """
-    try:
+    with extra("matplotlib", "plot", "a contact sheet"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "a contact sheet") from error
     path = Path(path)
     check(path.suffix[1:] in ("png", "pdf", "svg", "jpg"), "path", str(path), "a .png, .jpg, .pdf or .svg file")
     check(len(images) > 0, "images", tuple(images.shape), "at least one image")
@@ -53,7 +50,7 @@ def _title(name: str, channels: int) -> str:
     return name.replace("_", " ") + ("\n(gray: unchanged)" if unchanged else "")
 
 
-def _mosaic(rows: list[list[Tensor]]) -> tuple[NDArray[Any], list[float], list[float]]:
+def _mosaic(rows: list[list[Tensor]]) -> tuple[Array, list[float], list[float]]:
     """All cells in one RGB picture on white, with the centers of its columns and rows."""
     count, _, height, width = rows[0][0].shape
     gap = max(1, round(GAP * height))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from mixupmp.core.errors import BadData, DataNotFound, UnknownName, check
+from mixupmp.core.errors import BadData, DataNotFound, check, check_known
 from mixupmp.paper.estimate import gpu_hours
 from mixupmp.paper.settings import SCALES
 from mixupmp.paper.study import Study
@@ -84,8 +84,7 @@ class Experiment:
         check(study.scale in SCALES, "scale", study.scale, f"one of {', '.join(SCALES)}")
         module, known = self.load(), self.datasets(study.scale)
         for name in datasets:
-            if name not in known:
-                raise UnknownName(f"dataset of {self.name} at scale {study.scale}", name, known)
+            check_known(f"dataset of {self.name} at scale {study.scale}", name, known)
         if not known:
             module.run(study)
         for name in datasets or known:
@@ -104,6 +103,5 @@ def experiment_named(name: str) -> Experiment:
         if not path.exists():
             raise DataNotFound(f"there is no experiment file {path}.")
         return Experiment(path.stem.replace("_", "-"), path)
-    if name not in EXPERIMENTS:
-        raise UnknownName("experiment", name, EXPERIMENTS)
+    check_known("experiment", name, EXPERIMENTS)
     return Experiment(name)

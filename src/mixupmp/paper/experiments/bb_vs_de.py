@@ -9,7 +9,6 @@ by which their weights over the rows are drawn and their margins are compared.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,7 +53,6 @@ def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
 
 
 def run(study: Study, dataset: str) -> None:
-    started = time.time()
     setting = study.setting(homogeneous(dataset, study.scale, study.protocol))
     further = FURTHER[study.scale]
     tracks: Tracks = {label: [] for label in LABELS}
@@ -75,7 +73,6 @@ def run(study: Study, dataset: str) -> None:
     study.record(
         setting.all_differences,
         setting.seeds,
-        started,
         setting=setting.describe(),
         train_rows=setting.train_rows,
         further_epochs=list(further),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from mixupmp.paper.evidence import RunEvidence
 from mixupmp.paper.ledger import make_ledger
 from mixupmp.paper.ledger_page import render
@@ -13,7 +11,6 @@ TITLE = "the ledger: concordance with the paper's tables, and each of its senten
 
 
 def run(study: Study) -> None:
-    started = time.time()
     ledger = make_ledger(RunEvidence(study.results, study.scale, study.protocol.name))
     text = render(ledger, study.scale)
     study.write("claims.json", ledger.to_dict())
@@ -21,4 +18,4 @@ def run(study: Study) -> None:
     place = study.results if study.scale != "smoke" and study.protocol.name == "text" else study.folder
     (place / "CLAIMS.md").write_text(text)
     study.say(text)
-    study.record(["reads the others' results; see their run.json"], [0], started)
+    study.record(["reads the others' results; see their run.json"], [0])

@@ -21,7 +21,7 @@ from mixupmp.core.methods import Method, deep_ensemble, martingale_posterior, mc
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.core.tokenizers import Vocabulary
-from mixupmp.data.arrays import encode
+from mixupmp.data.arrays import class_numbers
 from mixupmp.data.text_files import clinc150_parts
 from mixupmp.metrics import detection, predictive_entropy
 from mixupmp.paper.repeats import Record, Repeats, calibrated_scores, fitted
@@ -74,7 +74,7 @@ def prepared(parts: Parts) -> tuple[Dataset, Rows, Tensor]:
     """The dataset, its validation sentences, and those of them that are out of scope."""
     vocabulary = Vocabulary.of(sentence for sentence, _ in parts["train"])
     names = ("train", "val", "test")
-    labels, classes = encode("clinc150", *(np.array([intent for _, intent in parts[name]]) for name in names))
+    labels, classes = class_numbers("clinc150", *(np.array([intent for _, intent in parts[name]]) for name in names))
     tokens = {name: vocabulary([sentence for sentence, _ in parts[name]]) for name in (*names, "oos_val", "oos_test")}
     train, held, test = (Rows(tokens[name], y) for name, y in zip(names, labels, strict=True))
     standardize = Fields.of(tokens["train"])

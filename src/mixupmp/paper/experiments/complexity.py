@@ -25,10 +25,10 @@ from mixupmp.core.methods import (
 )
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import pinned_threads
+from mixupmp.metrics.text_tables import csv_table, latex_table, markdown_table
 from mixupmp.paper.figures import REFERENCE, explain, panels, save
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
-from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import OTHER_COLOR, styled
 from mixupmp.train.member import MemberFit
 
@@ -66,7 +66,6 @@ class Cost:
 
 
 def run(study: Study) -> None:
-    started = time.time()
     setting = study.setting(setting_named("fmnist-cnn", study.scale))
     plans = {name: setting.plan(method, 0) for name, method in methods().items()}
     rounds = ROUNDS[study.scale]
@@ -86,7 +85,7 @@ def run(study: Study) -> None:
     study.say(text)
     draw(study, costs)
     method = "CPU time of one thread; the methods take turns, so that what else the machine does falls on all alike"
-    study.record([*setting.all_differences, method], [0], started, setting=setting.describe())
+    study.record([*setting.all_differences, method], [0], setting=setting.describe())
 
 
 def measure(plans: dict[str, Plan], rounds: int, steps: int = 4) -> dict[str, Cost]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
@@ -18,11 +17,11 @@ from mixupmp.core.predictive import simulate
 from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
 from mixupmp.metrics import gini
 from mixupmp.metrics.comparison import summary_of
+from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
 from mixupmp.paper.figures import panels, save
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Evaluation, Study, training_of
-from mixupmp.paper.table import csv_table, latex_table, markdown_table
 from mixupmp.plots.style import styled
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def draw_landscapes(
     study: Study, title: str, panels_of: Callable[[int], list[Panel]], setting_name: str = "clusters"
 ) -> None:
     """Train every panel's posterior, draw the figure and write what it shows as numbers."""
-    started = time.time()
     setting = study.setting(setting_named(setting_name, study.scale))
     shown = panels_of(setting.members)
     wanted = [[Wanted(setting.plan(panel.method, seed)) for seed in setting.seeds] for panel in shown]
@@ -80,7 +78,7 @@ def draw_landscapes(
     over = "members, by the jackknife" if setting.repeats == 1 else "repeats"
     caption = f"Mean rescaled uncertainty (error over {over}). {setting.describe()}. "
     _write_numbers(study, title, numbers, f"{caption}Differs from the paper: {differs}.")
-    study.record(setting.all_differences, setting.seeds, started, setting=setting.describe())
+    study.record(setting.all_differences, setting.seeds, setting=setting.describe())
 
 
 def _over_repeats(repeats: list[Evaluation]) -> Evaluation:
@@ -188,6 +186,6 @@ def _write_numbers(study: Study, title: str, numbers: list[Evaluation], caption:
     text = f"## {title}\n\n{markdown_table(headings, rows)}\n\n{caption}\n"
     study.write("regions.md", text)
     study.write("regions.csv", csv_table(headings, rows))
-    escaped = [[cell.replace("∞", r"$\infty$").replace("%", r"\%") for cell in row] for row in [headings, *rows]]
+    escaped = [list(map(latex_text, row)) for row in [headings, *rows]]
     study.write("regions.tex", latex_table(escaped[0], escaped[1:]))
     study.say(text)

@@ -14,20 +14,20 @@ whose largest margin is not known, is trained beside them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.seeds import generator
 from mixupmp.core.weights import StabilizedDirichlet
+from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.study import Study
-from mixupmp.paper.table import markdown_table
 from mixupmp.plots.style import METHOD_COLORS, styled
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def bootstrap_weights(repeats: int, rows: int, seed: int = 0) -> Tensor:
 
 def run(study: Study) -> None:
     """Train, tabulate, draw."""
-    started = time.time()
     steps, repeats = STEPS[study.scale], REPEATS[study.scale]
     records = sorted({max(1, round(steps ** (k / RECORDS))) for k in range(RECORDS + 1)})
     rows = 2 * POINTS
@@ -154,7 +153,7 @@ def run(study: Study) -> None:
     study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS if not n.relu for k in kinds])
     _draw(study, tracks, records)
     differences = ["The paper measures no problem with a known margin: this is an illustration of its proposition."]
-    study.record(differences, [0], started, steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
+    study.record(differences, [0], steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
 
 
 def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int) -> tuple[str, ...]:
@@ -165,7 +164,7 @@ def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, T
 
 def _shares(
     network: HomogeneousNetwork, kind: str, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """The margins of all starts as shares of the largest one, for the ledger."""
     shares = (tracks[network.name, kind][step] / (network.largest_margin or 1.0)).tolist()
     repeats = [{"seed": number, "margin share": share} for number, share in enumerate(shares)]

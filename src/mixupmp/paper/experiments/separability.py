@@ -14,7 +14,7 @@ TITLE = "a CNN without biases classifies every training image of MNIST and Fashi
 DATASETS = {"smoke": ("fmnist",), "cpu": ("mnist", "fmnist"), "paper": ("mnist", "fmnist")}
 
 
-def whole(dataset: str, scale: str) -> Setting:
+def on_all_rows(dataset: str, scale: str) -> Setting:
     """All training rows, until every one of them is right; the paper names no recipe for this."""
     setting = homogeneous(dataset, scale)
     if scale == "smoke":
@@ -37,10 +37,10 @@ def lines() -> list[Line]:
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
-    return whole(dataset, scale), lines()
+    return on_all_rows(dataset, scale), lines()
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(whole(dataset, study.scale))
+    setting = study.setting(on_all_rows(dataset, study.scale))
     title = f"All training rows by a CNN without biases, {setting.name}"
     report_lines(study, setting, lines(), title, ("acc", "nll"))

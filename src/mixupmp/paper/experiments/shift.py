@@ -11,13 +11,14 @@ from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
 from mixupmp.metrics import Scores, evaluate
+from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
-from mixupmp.paper.table import markdown_table, shown_metric
+from mixupmp.paper.table import shown_metric
 from mixupmp.plots.style import styled
 
 TITLE = "distribution shift: curves over the intensity of corruptions, and the full table"

@@ -6,7 +6,6 @@ that defaults were developed on and those that are only reported have tables of 
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,7 +38,7 @@ def run(study: Study, half: str) -> None:
 
     The tables are written after each round of folds, over all that are there. RealMLP and TabM come last.
     """
-    started, smoke = time.time(), study.scale == "smoke"
+    smoke = study.scale == "smoke"
     folder = study.folder.parent / "folds"
     sets, count = (("wine",), 1) if smoke else (HALVES[half], FOLDS)
     if not study.partial:
@@ -51,18 +50,18 @@ def run(study: Study, half: str) -> None:
         for classifiers in rounds:
             for number in range(count):
                 run_fold(classifiers, sets, number, folder, study.say)
-                _write(study, [r for r in read_folds(folder) if r["set"] in sets], half, started)
-    _write(study, [r for r in read_folds(folder) if r["set"] in sets], half, started)
+                _write(study, [r for r in read_folds(folder) if r["set"] in sets], half)
+    _write(study, [r for r in read_folds(folder) if r["set"] in sets], half)
 
 
-def _write(study: Study, records: Sequence[dict[str, Any]], half: str, started: float) -> None:
+def _write(study: Study, records: Sequence[dict[str, Any]], half: str) -> None:
     if not records:
         return
     write_half(records, study.folder, half)
     differences = ["not of the paper"]
     if study.scale == "smoke":
         differences.append("one set, one fold, two candidates, three epochs, one rival")
-    study.record(differences, [0], started, most_rows=MOST_ROWS, rivals=_versions())
+    study.record(differences, [0], most_rows=MOST_ROWS, rivals=_versions())
 
 
 def _versions() -> dict[str, str]:
@@ -160,11 +159,11 @@ def means(records: Sequence[dict[str, Any]], metric: str, kind: str = "calibrate
     return {name: {key: fmean(folds) for key, folds in sets.items()} for name, sets in values.items()}
 
 
-def mean_ranks(scores: Scores, higher: bool = False) -> dict[str, float]:
+def mean_ranks(scores: Scores) -> dict[str, float]:
     """The mean over sets of each classifier's rank; 1 is the best, ties share theirs."""
     names = list(scores)
     table = np.array([list(scores[name].values()) for name in names])
-    ranks = rankdata(-table if higher else table, axis=0).mean(1)
+    ranks = rankdata(table, axis=0).mean(1)
     return dict(zip(names, ranks.tolist(), strict=True))
 
 

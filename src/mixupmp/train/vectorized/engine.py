@@ -17,13 +17,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.member_summary import EpochRecord, MemberSummary
 from mixupmp.core.plan import Plan
 from mixupmp.core.threads import cores, pinned_threads
 from mixupmp.train import pool, processes
@@ -54,8 +53,8 @@ class VectorizedFit:
         self.plan, self.members = plan, tuple(sorted(self.places))
         self.step = 0
         self.seconds = 0.0
-        self.history: dict[int, list[dict[str, Any]]] = {member: [] for member in self.members}
-        self.new_records: list[dict[str, Any]] = []  # of epochs that have ended, until callbacks were called
+        self.history: dict[int, list[EpochRecord]] = {member: [] for member in self.members}
+        self.new_records: list[EpochRecord] = []  # of epochs that have ended, until callbacks were called
         self.diverged_at: dict[int, int] = {}
         with pinned_threads(1):  # as the groups' own threads: what is drawn for a future is part of the fit
             self.groups = [Group(plan, group, None if saved is None else _states(group, saved)) for group in groups]
@@ -82,7 +81,7 @@ class VectorizedFit:
         self.step += steps
         self.seconds += time.perf_counter() - started
 
-    def _advance(self, group: Group, steps: int) -> list[tuple[int, dict[str, Any]]]:
+    def _advance(self, group: Group, steps: int) -> list[tuple[int, EpochRecord]]:
         records = []
         total, counted = torch.zeros(len(group.members)), 0
         recipe, size = self.plan.recipe, group.feed.steps_an_epoch
@@ -102,10 +101,10 @@ class VectorizedFit:
                 self.diverged_at.setdefault(member, self.step + int(sound) + 1)
         return records
 
-    def _records(self, group: Group, epoch: int, losses: list[float], rate: float) -> list[tuple[int, dict[str, Any]]]:
+    def _records(self, group: Group, epoch: int, losses: list[float], rate: float) -> list[tuple[int, EpochRecord]]:
         """This epoch in the histories of a group's members."""
         validation = self.plan.validation
-        scores: list[dict[str, Any]] = [{} for _ in group.members]
+        scores: list[EpochRecord] = [{} for _ in group.members]
         if validation is not None and self.plan.task.likelihood.classes:
             outputs = group.outputs(self.plan.task.standardize(validation.inputs))
             scores = [validation_scores(own, validation.labels) for own in outputs]
@@ -135,7 +134,7 @@ class VectorizedFit:
         }
         return self.groups[group].state(place), {"fit": json.dumps(text)}
 
-    def _restore(self, texts: dict[int, dict[str, Any]]) -> None:
+    def _restore(self, texts: dict[int, EpochRecord]) -> None:
         for member, text in texts.items():
             self.step, self.seconds, self.history[member] = text["step"], text["seconds"], text["history"]
             if text["diverged_at"] is not None:
@@ -270,7 +269,7 @@ def _restored(job: Job, groups: list[tuple[int, ...]], saved: dict[int, State] |
     """The fit of these groups; an error where a checkpoint is not a state of it names the member."""
     try:
         return VectorizedFit(job.plan, groups, saved)
-    except Exception:
+    except Exception:  # whatever it was, it is raised again, by the member that it comes from if there is one
         for member, state in (saved or {}).items():
             assert job.folder is not None
             with job.folder.checkpoints(member).restoring():

@@ -2,13 +2,11 @@
 
 from importlib import import_module
 
-from mixupmp.core.errors import MissingExtra
+from mixupmp.core.errors import extra
 
 for _package in ("fastapi", "uvicorn"):
-    try:
+    with extra(_package, "serve", "The playground"):
         import_module(_package)
-    except ImportError as error:
-        raise MissingExtra(_package, "serve", "The playground") from error
 
 from mixupmp.web.playground.app import create_app, serve_playground  # noqa: E402
 from mixupmp.web.playground.scene import Scene  # noqa: E402

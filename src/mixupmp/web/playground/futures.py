@@ -38,7 +38,7 @@ SLIDERS = ("alpha", "variance")  # what a base measure may call its settings, fo
 
 
 @dataclass(frozen=True)
-class Future:
+class OfferedFuture:
     """One of the futures to choose from.
 
     Parameters
@@ -64,14 +64,14 @@ class Future:
 
 
 PAPER = (
-    Future("mixup-mp", "MixupMP", "the data, and Mixup of pairs of rows", ("ratio", "alpha"), mixup_mp),
-    Future(
+    OfferedFuture("mixup-mp", "MixupMP", "the data, and Mixup of pairs of rows", ("ratio", "alpha"), mixup_mp),
+    OfferedFuture(
         "bayesian-bootstrap", "BB", "the data alone, with random weights", (), bayesian_bootstrap, "Bayesian bootstrap"
     ),
-    Future(
+    OfferedFuture(
         "dp-mp-perturbed", "DP-MP Perturbed", "the data, and noisy copies of it", ("ratio", "variance"), dp_mp_perturbed
     ),
-    Future(
+    OfferedFuture(
         "dp-mp-uniform",
         "DP-MP Uniform",
         "the data, and noise with random labels",
@@ -82,12 +82,12 @@ PAPER = (
 OF_PAPER: tuple[BaseMeasure, ...] = (Mixup(), Perturbed(), Uniform())  # their base measures, as listed
 
 
-def futures() -> dict[str, Future]:
+def futures() -> dict[str, OfferedFuture]:
     """All of them by name, in the order of the page: the paper's first."""
     return {one.name: one for one in (*PAPER, *others())}
 
 
-def others() -> list[Future]:
+def others() -> list[OfferedFuture]:
     """Those of the list of base measures that take points in the plane, without the paper's."""
     return [_of(name, base) for name, base in BASE_MEASURES.items() if base not in OF_PAPER and takes_points(base)]
 
@@ -108,10 +108,10 @@ def takes_points(base: BaseMeasure) -> bool:
     return made.inputs.shape == (64, 2)
 
 
-def _of(name: str, base: BaseMeasure) -> Future:
+def _of(name: str, base: BaseMeasure) -> OfferedFuture:
     own: set[str] = {entry.name for entry in fields(base)} if is_dataclass(base) else set()
     settings = tuple(slider for slider in SLIDERS if slider in own)
-    return Future(name, *_words(name, base), ("ratio", *settings), partial(_martingale_posterior, base))
+    return OfferedFuture(name, *_words(name, base), ("ratio", *settings), partial(_martingale_posterior, base))
 
 
 def _martingale_posterior(base: Any, ratio: float, members: int, **settings: float) -> Method:

@@ -19,7 +19,7 @@ from mixupmp.data import load
 from mixupmp.data.clusters import LIMIT
 from mixupmp.train.plans import plan_for
 from mixupmp.web.playground.futures import futures
-from mixupmp.web.report.recipe_text import method_call, recipe_call
+from mixupmp.web.report.snippet import method_call, recipe_call
 
 # Limits on what a page may request from the machine that serves it.
 MOST_POINTS, MOST_CLASSES, MOST_MEMBERS, MOST_STEPS = 3000, 8, 16, 20_000

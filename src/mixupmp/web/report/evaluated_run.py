@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import MemberSummary
 from mixupmp.core.methods import Method
 from mixupmp.core.posterior import Posterior
@@ -96,7 +96,7 @@ class EvaluatedRun:
     members: str = ""
     notes: tuple[str, ...] = ()
     source: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Json] = field(default_factory=dict)
     martingale: MartingaleDiagnostic | None = None
     dash: str = "none"
     number: int = 0

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mixupmp.core.errors import BadData, check
 from mixupmp.core.files import write_atomically
+from mixupmp.core.foreign import Json
 from mixupmp.core.spec import encode
 from mixupmp.core.version import __version__
 from mixupmp.networks import Network
@@ -22,7 +22,7 @@ from mixupmp.web.report.chart import Figure
 from mixupmp.web.report.evaluated_run import EvaluatedRun, distinguished
 from mixupmp.web.report.findings import hardest_class, summary_points
 from mixupmp.web.report.gallery import galleries
-from mixupmp.web.report.recipe_text import snippet
+from mixupmp.web.report.snippet import snippet
 from mixupmp.web.report.table import ReportTable
 from mixupmp.web.report.table_contents import (
     classes_table,
@@ -134,7 +134,7 @@ def _title(runs: Sequence[EvaluatedRun]) -> str:
     return f"{len(runs)} runs on {dataset}"
 
 
-def _rejection_data(runs: Sequence[EvaluatedRun]) -> list[dict[str, Any]]:
+def _rejection_data(runs: Sequence[EvaluatedRun]) -> list[dict[str, Json]]:
     """The rejection curves for the page's slider."""
     return [
         {"title": run.title}

@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "α": r"$\alpha$",
-    "∞": r"$\infty$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "<": "$<$",
-    ">": "$>$",
-}
+from mixupmp.metrics.text_tables import csv_table, latex_text
 
 
 @dataclass(frozen=True)
@@ -62,21 +41,19 @@ class ReportTable:
         """Comma-separated values; where a column has standard errors, they have a column of their own."""
         cells = self.cells()
         with_error = [any(row[k].error for row in cells) for k in range(len(self.head))]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(part for name, both in zip(self.head, with_error, strict=True) for part in _columns(name, both))
+        head = [part for name, both in zip(self.head, with_error, strict=True) for part in _columns(name, both)]
+        rows = []
         for row in cells:
-            parts: list[str] = []
-            for cell, both in zip(row, with_error, strict=True):
-                parts += (cell.text, cell.error) if both else (cell.text,)
-            writer.writerow(part.replace("−", "-") for part in parts)
-        return text.getvalue()
+            pairs = zip(row, with_error, strict=True)
+            parts = [part for cell, both in pairs for part in ((cell.text, cell.error) if both else (cell.text,))]
+            rows.append([part.replace("−", "-") for part in parts])
+        return csv_table(head, rows)
 
     def latex(self) -> str:
         """A `tabular` with booktabs rules, the best in bold."""
         columns = "l" * self.text_columns + "r" * (len(self.head) - self.text_columns)
         lines = [" & ".join(map(_latex, row)) + r" \\" for row in self.cells()]
-        head = " & ".join(_escaped(name) for name in self.head) + r" \\"
+        head = " & ".join(latex_text(name) for name in self.head) + r" \\"
         body = "\n".join((r"\toprule", head, r"\midrule", *lines, r"\bottomrule"))
         return f"% {self.caption}\n\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
 
@@ -94,11 +71,7 @@ def _columns(name: str, with_error: bool) -> tuple[str, ...]:
 
 
 def _latex(cell: ReportCell) -> str:
-    text = _escaped(cell.text)
+    text = latex_text(cell.text)
     if cell.emphasis in ("best", "better"):
         text = rf"\textbf{{{text}}}"
-    return rf"{text} {{\scriptsize $\pm$ {_escaped(cell.error)}}}" if cell.error else text
-
-
-def _escaped(text: str) -> str:
-    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found[0]], text)
+    return rf"{text} {{\scriptsize $\pm$ {latex_text(cell.error)}}}" if cell.error else text

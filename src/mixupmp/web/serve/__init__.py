@@ -2,13 +2,11 @@
 
 from importlib import import_module
 
-from mixupmp.core.errors import MissingExtra
+from mixupmp.core.errors import extra
 
 for _package in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
-    try:
+    with extra(_package, "serve", "The server"):
         import_module(_package)
-    except ImportError as error:
-        raise MissingExtra(_package, "serve", "The server") from error
 
 from mixupmp.web.serve.app import create_app, serve_model  # noqa: E402
 from mixupmp.web.serve.model import ServedModel, served_model  # noqa: E402

@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
-from mixupmp.core.columns import collected_warnings
+from mixupmp.core.column_warnings import collected_warnings
 from mixupmp.core.errors import InvalidArgument
 from mixupmp.core.posterior import Task
 from mixupmp.core.rows import Standardize

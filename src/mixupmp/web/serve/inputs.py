@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from fastapi import HTTPException, Request
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from python_multipart import create_form_parser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File
 from torch import Tensor
 
+from mixupmp.core.arrays import Array
 from mixupmp.core.columns import Columns
 from mixupmp.core.encoders import Spectrogram
 from mixupmp.core.errors import BadData, MixupMPError
@@ -184,7 +184,7 @@ def from_image(body: bytes, task: Task, limits: Limits, resize: bool) -> Tensor:
         raise unusable(_short(error)) from None
 
 
-def to_packed_rows(given: list[Any] | dict[str, Any] | NDArray[Any], fields: Fields, limits: Limits) -> Tensor:
+def to_packed_rows(given: list[Any] | dict[str, Any] | Array, fields: Fields, limits: Limits) -> Tensor:
     """Tokens, or several inputs by name or by position, as rows of the model."""
     names = [field.name for field in fields.fields]
     if isinstance(given, dict):
@@ -210,7 +210,7 @@ def to_packed_rows(given: list[Any] | dict[str, Any] | NDArray[Any], fields: Fie
         raise unusable(str(error)) from None
 
 
-def to_rows(array: NDArray[Any], task: Task, limits: Limits) -> Tensor:
+def to_rows(array: Array, task: Task, limits: Limits) -> Tensor:
     """An array as rows of the model's input shape."""
     if not isinstance(task.standardize, Standardize):
         return to_packed_rows(array, task.standardize, limits)
@@ -248,7 +248,7 @@ def _too_large(name: str, found: object, most: object) -> HTTPException:
     return HTTPException(413, f"{name} is {found}; at most {most} is accepted.")
 
 
-def _array(nested: list[Any], booleans: bool = False) -> NDArray[Any]:
+def _array(nested: list[Any], booleans: bool = False) -> Array:
     """Nested lists as an array of integers or floats; of booleans too, where they may be a mask."""
     depth = 0
     part: Any = nested

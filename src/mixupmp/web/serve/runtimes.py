@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import InvalidArgument, MissingExtra, check
+from mixupmp.core.errors import InvalidArgument, check, extra
 from mixupmp.core.posterior import Posterior
 from mixupmp.decide.detect import BLOCK_ROWS, FEATURE_SCORES, Detector, score_outputs
 from mixupmp.export.flags import Flags
@@ -66,10 +66,8 @@ def _onnx_session(
     posterior: Posterior, flags: Flags | None, threads: int
 ) -> Callable[[Sequence[str], Tensor], list[Tensor]]:
     """Outputs by name of raw inputs."""
-    try:
+    with extra("onnxruntime", "onnx", "The ONNX runtime"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtra("onnxruntime", "onnx", "The ONNX runtime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     with tempfile.TemporaryDirectory() as folder:
