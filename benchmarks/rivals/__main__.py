@@ -113,6 +113,7 @@ def main() -> None:
                 found[dataset][name].append(measure(python, name, (dataset, rows, epochs), seed))
                 print(dataset, name, seed, found[dataset][name][-1], flush=True)
                 _write(given, python, found, works)
+    _write(given, python, found, works)
 
 
 def _measured_before(given: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:

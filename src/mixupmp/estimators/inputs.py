@@ -168,7 +168,7 @@ def check_not_sentences(X: Inputs) -> None:
     """Raise if X is a list, an array or a series of texts."""
     flat = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1
     if flat and len(X) > 0 and isinstance(next(iter(X)), str):
-        instead = "mixupmp.data.load_path(FILE, text=COLUMN) reads sentences, and mixupmp.fit fits a text network to them"
+        instead = "mixupmp.data.load_path(FILE, text=COLUMN) reads sentences, and mixupmp.fit fits a network to them"
         raise InvalidArgument("X", "sentences", "a table, images, series or tokens", f"{instead}: see guides/tokens.")
 
 
