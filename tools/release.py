@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -52,15 +53,32 @@ def build() -> list[Path]:
         return [build_wheel(unpack(sdist, folder / "unpacked"), DIST), sdist]
 
 
+def audit_problem(printed: str, code: int, errors: str) -> str | None:
+    """What pip-audit's JSON says against a release; packages that it could not look up were not audited."""
+    try:
+        packages = json.loads(printed)["dependencies"]
+    except (ValueError, KeyError):
+        unreachable = re.search(r"ConnectionError|ServiceError|Max retries|resolve", errors)
+        return f"pip-audit {'could not reach its service' if unreachable else 'failed'}:\n{errors[-1000:]}"
+    bad = [f"{one['name']} {one['version']}: {vuln['id']}" for one in packages for vuln in one.get("vulns", [])]
+    if bad or code:
+        return f"pip-audit found {len(bad)} vulnerabilities: {', '.join(bad) or errors[-1000:]}"
+    unknown = [one["name"] for one in packages if "skip_reason" in one]
+    if not packages or unknown:
+        names = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        return (
+            f"pip-audit could not look up {len(unknown)} of {len(packages)} packages, so they were not audited: {names}"
+        )
+    return None
+
+
 def audit() -> str | None:
-    """Known vulnerabilities of what the constraints install; why it could not be asked, where it could not."""
-    command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--requirement", "constraints.txt"]
+    """Known vulnerabilities of what the constraints install, or why it could not be asked; None where it has none."""
+    options = ["--no-deps", "--disable-pip", "--requirement", "constraints.txt"]
+    machine = ["--format", "json", "--progress-spinner", "off"]
+    command = [sys.executable, "-m", "pip_audit", *options, *machine]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    if done.returncode == 0:
-        return None
-    unreachable = re.search(r"ConnectionError|ServiceError|Max retries|resolve", done.stderr)
-    what = "could not reach its service" if unreachable else "found something"
-    return f"pip-audit {what}:\n{done.stdout}{done.stderr[-1000:]}"
+    return audit_problem(done.stdout, done.returncode, done.stderr)
 
 
 def check() -> int:
@@ -78,7 +96,8 @@ def check() -> int:
         found.append(problem)
     for one in found:
         print(f"in the way: {one}")
-    print(f"{len(found)} things in the way of {wanted}; built {', '.join(path.name for path in built)}")
+    things = "1 thing" if len(found) == 1 else f"{len(found)} things"
+    print(f"{things} in the way of {wanted}; built {', '.join(path.name for path in built)}")
     return len(found)
 
 

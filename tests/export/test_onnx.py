@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mixupmp.core.errors import InvalidArgument, MixupMPError
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset
 from mixupmp.core.tokenizers import WordPieces
+from mixupmp.core.version import __version__
 from mixupmp.data import load
 from mixupmp.decide.calibrators import Isotonic, VarianceFactor, VectorScaling
 from mixupmp.decide.detect import OUTPUT_SCORES, PROBABILITY_SCORES, Detected, Detector, fit_detector
@@ -102,6 +104,20 @@ def test_calibration_goes_with_it(table: Dataset, tmp_path: Path) -> None:
     curves = ((0.0, 1.0),) * 3
     with pytest.raises(MixupMPError, match="temperature or vector"):
         export_onnx(posterior, tmp_path / "model.onnx", calibrator=Isotonic(curves, curves, 0.1))
+
+
+def test_the_exporter_says_nothing_about_torchvision(table: Dataset, tmp_path: Path) -> None:
+    said: list[logging.LogRecord] = []
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    handler = logging.Handler()
+    handler.emit = said.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        metadata = export_onnx(fitted(table, mixup_mp(members=1), "mlp"), tmp_path / "model.onnx")
+    finally:
+        logger.removeHandler(handler)
+    assert said == []
+    assert metadata["mixupmp.version"] == __version__
 
 
 def test_estimators_export_themselves(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,10 +10,11 @@ from contextvars import ContextVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mixupmp.core.user_line import warn_at_user_line
+
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?([./-])\d\d?\2\d{2,4}( .*)?")  # as text
 FEWEST_DISTINCT, DISTINCT = 20, 0.9  # values that are so many, and so large a share of rows, are taken for identifiers
 SAMPLED = 10_000  # values of a column, of which distinct ones are counted
-LIBRARIES = ("mixupmp", "sklearn", "torch")
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("column_warnings", default=None)
 
 
@@ -38,11 +37,7 @@ def warn(text: str) -> None:
     """Give a `ColumnWarning`, or add its text to those that are collected."""
     collected = _COLLECTED.get()
     if collected is None:
-        # At the user's own line, however many calls of this package and of what calls it are between.
-        frame, level = sys._getframe(1).f_back, 3
-        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES:
-            frame, level = frame.f_back, level + 1
-        warnings.warn(text, ColumnWarning, stacklevel=level)
+        warn_at_user_line(text, ColumnWarning)
     else:
         collected.append(text)
 

@@ -7,7 +7,6 @@ the error rate is bounded with high probability.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadData, check
 from mixupmp.core.spec import register
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.metrics.checks import GuaranteeWarning, as_floats, checked_labels, checked_probabilities, pooled
 
 # Largest number of thresholds tested: quantiles of the confidence on the tuning rows.
@@ -125,7 +125,7 @@ def fit_abstention(
     tests = len(top) - cut
     needed = math.ceil(math.log(1 - confidence) / math.log(1 - risk))
     if cut == 0 or tests < needed:
-        reason = f"even without errors {needed} test rows are needed and there are {tests}. Fit on more rows."
+        reason = f"even without errors {needed} test rows are needed and there are {tests}. Hold out more rows."
         return _abstain_always(risk, confidence, reason)
     thresholds = _proposals(top[:cut], wrong[:cut], tests, risk, 1 - confidence)
     return _last_safe(thresholds, top[cut:], wrong[cut:], risk, confidence)
@@ -137,8 +137,8 @@ def _last_safe(thresholds: Tensor, top: Tensor, wrong: Tensor, risk: float, conf
     passed = int((_p_values(errors, counts, risk) <= 1 - confidence).long().cumprod(0).sum())
     if passed == 0:
         reason = (
-            f"{int(errors[0])} errors among the {int(counts[0])} most certain held-out rows do not prove it. "
-            "Allow more risk, fit on more rows, or improve the network."
+            f"{int(errors[0])} wrong among the {int(counts[0])} most certain held-out rows do not prove it. "
+            "Allow more risk, hold out more rows, or improve the network."
         )
         return _abstain_always(risk, confidence, reason)
     chosen = float(thresholds[passed - 1])
@@ -149,7 +149,7 @@ def _last_safe(thresholds: Tensor, top: Tensor, wrong: Tensor, risk: float, conf
 
 def _abstain_always(risk: float, confidence: float, why: str) -> Abstention:
     reason = f"no threshold keeps the error at {risk:g} with confidence {confidence:g}, so it always abstains: {why}"
-    warnings.warn(reason, GuaranteeWarning, stacklevel=4)
+    warn_at_user_line(reason, GuaranteeWarning)
     return Abstention(None, risk, confidence, 0.0, None, reason)
 
 

@@ -9,7 +9,6 @@ and its derivative at T = 1, which has no such tail, is beyond two of its own.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import check, check_known
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.decide.calibrators import (
     TEMPERATURE_BOUNDS,
     Calibrator,
@@ -117,7 +117,7 @@ def fit_temperature(
         if not (clear and float(gains @ counts) > 0):
             return Temperature(1.0)
     if warn and fitted.at_bound and standard_errors is not None:
-        warnings.warn(f"{bound_message(fitted)}.", CalibrationWarning, stacklevel=3)
+        warn_at_user_line(f"{bound_message(fitted)}.", CalibrationWarning)
     return fitted
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import check, check_known
 from mixupmp.core.spec import register
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
 
 KINDS = ("lac", "aps", "raps")
@@ -69,7 +69,7 @@ class Conformal:
         values = pooled(checked_probabilities(probabilities, members=None))
         check(values.shape[1] == self.classes, "probabilities", tuple(values.shape), f"over {self.classes} classes")
         if not self.attainable(coverage):
-            warnings.warn(self._too_few(coverage), GuaranteeWarning, stacklevel=3)  # past torch's decorator
+            warn_at_user_line(self._too_few(coverage), GuaranteeWarning)
         limit = torch.tensor(self.threshold(coverage), dtype=torch.float64, device=values.device)
         return self.inside(values, limit, allow_empty)
 
@@ -87,7 +87,7 @@ class Conformal:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         return (
             f"coverage {coverage} needs at least {needed} held-out rows and the fit had {len(self.scores)}: "
-            "every set contains all classes. Fit on more rows or lower the coverage."
+            "every set contains all classes. Hold out more rows or lower the coverage."
         )
 
     def _class_scores(self, probabilities: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ Scores are of the members as they are, before calibration: a calibrator can be r
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +33,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName, check, number
 from mixupmp.core.posterior import Posterior
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.decide.features import FeatureReference
 from mixupmp.metrics.checks import GuaranteeWarning
 from mixupmp.metrics.uncertainty import entropy, information_gain
@@ -127,7 +127,7 @@ class Detector:
                 f"a false-alarm rate of {false_alarm:g} needs at least {needed} held-out rows and there were "
                 f"{self.rows}: no row is flagged. Hold out more rows or allow more false alarms."
             )
-            warnings.warn(message, GuaranteeWarning, stacklevel=3)
+            warn_at_user_line(message, GuaranteeWarning)
         values = scores.double().cpu()
         p_values = self.p_values(values, score)  # NaN is stranger than any number, and so it is flagged
         flagged = torch.where(values.isnan(), torch.inf, values) > threshold

@@ -12,7 +12,6 @@ names it: such a class is in every set, and such a group's sets hold all classes
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from mixupmp.core.errors import UnknownName, check
 from mixupmp.core.spec import register
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.decide.conformal import Conformal, fit_conformal
 from mixupmp.metrics.checks import GuaranteeWarning, checked_labels, checked_probabilities, pooled
 
@@ -62,7 +62,7 @@ class Mondrian:
         if few:
             everything = "is in every set" if self.by == "class" else "has sets of all classes"
             message = f"too few held-out rows for coverage {coverage}: the {self.by} {{}} {everything}."
-            warnings.warn(message.format(", ".join(few[:10])), GuaranteeWarning, stacklevel=3)
+            warn_at_user_line(message.format(", ".join(few[:10])), GuaranteeWarning)
         limits = torch.tensor([part.threshold(coverage) for part in self.parts.values()], dtype=torch.float64)
         if self.by == "group":
             limits = limits[self._numbers(groups, len(values))][:, None]

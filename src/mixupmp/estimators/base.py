@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Rows, Standardize
 from mixupmp.core.streams import DatasetRows, IterableRows
+from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.decide.calibrate import CalibrationWarning
 from mixupmp.decide.calibrators import bound_message
 from mixupmp.decide.default import Choice
@@ -122,11 +122,11 @@ class PosteriorEstimator(ABC, BaseEstimator):  # type: ignore[misc]
         self.layout_, self.method_, self.epochs_ = layout, plan.method, plan.recipe.epochs
         message = under_trained(plan, self.posterior_) if self.recipe is None and self.epochs is not None else None
         if message is not None:
-            warnings.warn(f"{message}.", UnderTrained, stacklevel=3)
+            warn_at_user_line(f"{message}.", UnderTrained)
         if (message := bound_message(choice.calibrator or choice.variance)) is not None:
-            warnings.warn(f"{message}.", CalibrationWarning, stacklevel=3)
+            warn_at_user_line(f"{message}.", CalibrationWarning)
         if choice.selection is not None and choice.selection.note is not None:
-            warnings.warn(f"{choice.selection.note}.", WorseThanConstant, stacklevel=3)
+            warn_at_user_line(f"{choice.selection.note}.", WorseThanConstant)
         return choice
 
     @property

@@ -123,6 +123,7 @@ def read_table(
     """A 2-D table by scikit-learn's rules, as finite numbers, with y and the layout; None: a fit's, found here."""
     X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+    check_not_sentences(X)
     columns = None if layout is None else layout.columns
     centered = getattr(estimator, "body", None) is None  # a trained network takes its rows as they are
     if not is_frame(X) and hasattr(X, "to_pandas"):  # of polars, or a table of pyarrow
@@ -158,6 +159,14 @@ def read_table(
     check(numbers.shape[1] > 0, "X", "missing in every row and column", "a table with at least one value")
     found = layout or Layout("table", (numbers.shape[1],), columns=columns)
     return torch.from_numpy(numbers), y, found
+
+
+def check_not_sentences(X: Inputs) -> None:
+    """Raise if X is a list, an array or a series of texts."""
+    flat = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1
+    if flat and len(X) > 0 and isinstance(next(iter(X)), str):
+        instead = "mixupmp.data.load_path(FILE, text=COLUMN) reads sentences, and mixupmp.fit fits a network to them"
+        raise InvalidArgument("X", "sentences", "a table, images, series or tokens", f"{instead}: see guides/tokens.")
 
 
 def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor | Iterator[Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def _required() -> ModuleType:
 
 
 def _exported(graph: nn.Module, examples: tuple[Tensor, ...], inputs: list[str], outputs: tuple[str, ...]) -> Any:
-    with warnings.catch_warnings(), _plain_attention():
+    with warnings.catch_warnings(), _plain_export():
         warnings.simplefilter("ignore")  # deprecations inside the exporter
         try:
             return torch.onnx.export(
@@ -139,14 +140,20 @@ def _exported(graph: nn.Module, examples: tuple[Tensor, ...], inputs: list[str],
 
 
 @contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Without torch's fused attention layers, for which ONNX has no operators."""
-    before = torch.backends.mha.get_fastpath_enabled()
+def _plain_export() -> Iterator[None]:
+    """Without torch's fused attention layers, for which ONNX has no operators, and without the exporter's lines about
+    operators of torchvision, which nobody needs to have installed.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
     torch.backends.mha.set_fastpath_enabled(False)
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(fused)
+        logger.setLevel(level)
 
 
 class _Classifier(nn.Module):
@@ -250,7 +257,7 @@ def _metadata(
         constant += flags.constants()
     described = [str(entry) if len(inputs) == 1 else f"{entry.name}: {entry}" for entry in inputs]
     found = {
-        "mixupmp.core.version": __version__,
+        "mixupmp.version": __version__,
         "mixupmp.classes": json.dumps(list(posterior.task.classes)),
         "mixupmp.inputs": "; ".join(described),
         "mixupmp.frozen": "; ".join(constant) + ". The number of rows is dynamic.",
@@ -273,7 +280,7 @@ def _check(
         else:
             given, encoded = column_examples(columns, rows)
             examples = [encoded]
-        with torch.no_grad(), _plain_attention():
+        with torch.no_grad(), _plain_export():
             expected = graph(*examples)
         try:
             found = session.run(None, given)

@@ -10,6 +10,7 @@ import pytest
 from mixupmp.web.explorer import write_explorer
 
 REPEATS = {"DE": [0.4, 0.6], "MixupMP </script>": [0.2, 0.3]}
+LONG = "MixupMP-single r=0.1 alpha=2"
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,35 @@ def test_another_set_and_its_link(visit: Callable[..., Any], explorer: str) -> N
     assert "mixupmp reproduce shift/cpu" in page.locator("#command").inner_text()
     again = visit(page.url).page
     assert rows(again) == rows(page)
+
+
+@pytest.mark.parametrize("width", [380, 1200])
+def test_the_chart_fits_with_whole_names_and_round_numbers(
+    visit: Callable[..., Any], tmp_path: Path, width: int
+) -> None:
+    lines = [
+        {"group": "Explicit ensemble", "label": label, "repeats": [{"nll": value}]}
+        for label, value in ((LONG, 0.2137), ("DE", 0.5871))
+    ]
+    (tmp_path / "evaluations.json").write_text(json.dumps(lines))
+    (tmp_path / "run.json").write_text("{}")
+    write_explorer(tmp_path, tmp_path / "explorer.html")
+    page = visit((tmp_path / "explorer.html").as_uri(), width=width).page
+    assert page.locator("#chart .name").first.text_content() == f"{LONG} (Explicit ensemble)"
+    card, *inside = page.evaluate(
+        "[document.querySelector('figure'), ...document.querySelectorAll('#chart text, #chart circle')]"
+        ".map(one => one.getBoundingClientRect()).map(box => [box.left, box.right])"
+    )
+    assert all(card[0] <= left and right <= card[1] for left, right in inside)
+    assert page.locator("#chart .mark").all_text_contents() == ["0.2", "0.4", "0.6"]
+
+
+def test_it_begins_with_results_that_have_calibrated_values(visit: Callable[..., Any], tmp_path: Path) -> None:
+    for name, more in (("comparison/a", {}), ("comparison/b", {"nll_calibrated": 0.1})):
+        (tmp_path / name).mkdir(parents=True)
+        line = {"group": "", "label": "DE", "repeats": [{"nll": 0.2} | more]}
+        (tmp_path / name / "evaluations.json").write_text(json.dumps([line]))
+        (tmp_path / name / "run.json").write_text("{}")
+    write_explorer(tmp_path, tmp_path / "explorer.html")
+    page = visit((tmp_path / "explorer.html").as_uri()).page
+    assert page.locator("#set option:checked").text_content() == "comparison · b"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +116,11 @@ def test_it_prints_with_everything_unfolded(visit: Callable[..., Any], report: s
     assert page.locator("details.run-part:not([open])").count() == 0
     assert not page.locator("nav.contents").is_visible()
     assert len(page.pdf()) > 20_000
+
+
+def test_the_table_of_metrics_fits_a_desktop(visit: Callable[..., Any], tmp_path: Path) -> None:
+    first, second = two_runs(rows=200)
+    runs = [replace(first, title="Deep ensemble"), replace(second, title="MixupMP r=0.25 α=0.4, half as long")]
+    page = visit(write_report(runs, tmp_path / "report.html").as_uri(), width=1280).page
+    wide, shown = page.locator("#metrics .scroll").first.evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide <= shown

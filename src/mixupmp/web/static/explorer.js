@@ -4,7 +4,10 @@ const { sets, metrics, calibrated } = JSON.parse(document.getElementById("data")
 const get = (id) => document.getElementById(id);
 const form = get("controls"), chart = get("chart");
 const BARS = 1; // standard errors to each side
-const WIDTH = 900, LEFT = 270, RIGHT = 90, ROW = 30, TOP = 14, BOTTOM = 36;
+// On a phone a name is above its dot, not beside it.
+const phone = matchMedia("(max-width: 560px)");
+const DESKTOP = { width: 900, left: 330, right: 80, row: 30, top: 14, bottom: 36, name: { x: 318, up: 0, end: "end", letters: 48 } };
+const PHONE = { width: 350, left: 6, right: 56, row: 44, top: 14, bottom: 30, name: { x: 0, up: 17, end: "start", letters: 48 } };
 
 const option = (value, text) => Object.assign(document.createElement("option"), { value, textContent: text });
 const element = (name, attributes, text = "") => {
@@ -14,8 +17,7 @@ const element = (name, attributes, text = "") => {
   return made;
 };
 const current = () => sets[Number(get("set").value)];
-// What fits beside the dots.
-const shortened = (name) => (name.length > 38 ? `${name.slice(0, 37)}…` : name);
+const shortened = (name, letters) => (name.length > letters ? `${name.slice(0, letters - 1)}…` : name);
 const nameOf = (line) => (line.group ? `${line.label} (${line.group})` : line.label);
 const keyOf = () => get("metric").value + (form.elements.kind.value === "calibrated" ? calibrated : "");
 const shown = (value, metric) => (value * metric.scale).toFixed(metric.digits);
@@ -48,25 +50,36 @@ function chosenLines() {
   return lines.toSorted((a, b) => (better === "higher" ? -1 : 1) * (a.metrics[key][0] - b.metrics[key][0]));
 }
 
+// Round numbers between two others, three to six of them.
+function roundMarks(low, high) {
+  const rough = (high - low || Math.abs(high) || 1) / 4, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
+  const first = Math.ceil(low / step - 1e-9), count = Math.floor(high / step + 1e-9) - first + 1;
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return Array.from({ length: Math.max(count, 0) }, (_, k) => (first + k) * step).map((value) => [value, value.toFixed(digits)]);
+}
+
 function drawChart(lines, key, metric) {
-  const height = TOP + BOTTOM + ROW * lines.length;
-  chart.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-  const ends = lines.flatMap((line) => [-BARS, BARS].map((side) => line.metrics[key][0] + side * line.metrics[key][1]));
+  const { width, left, right, row, top, bottom, name } = phone.matches ? PHONE : DESKTOP;
+  const height = top + bottom + row * lines.length;
+  chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  if (!lines.length) return chart.replaceChildren();
+  const ends = lines.flatMap((line) => [-BARS, BARS].map((side) => metric.scale * (line.metrics[key][0] + side * line.metrics[key][1])));
   const low = Math.min(...ends), high = Math.max(...ends), room = (high - low || Math.abs(high) || 1) * 0.05;
-  const across = (value) => LEFT + ((value - low + room) / (high - low + 2 * room)) * (WIDTH - LEFT - RIGHT);
-  const marks = [0, 1, 2, 3, 4].map((k) => low + ((high - low) * k) / 4);
-  const parts = marks.flatMap((value) => [
-    element("line", { x1: across(value), x2: across(value), y1: TOP, y2: height - BOTTOM, class: "grid" }),
-    element("text", { x: across(value), y: height - BOTTOM + 18, "text-anchor": "middle" }, shown(value, metric)),
+  const across = (value) => left + ((value - low + room) / (high - low + 2 * room)) * (width - left - right);
+  const parts = roundMarks(low - room, high + room).flatMap(([value, text]) => [
+    element("line", { x1: across(value), x2: across(value), y1: top, y2: height - bottom, class: "grid" }),
+    element("text", { x: across(value), y: height - bottom + 18, "text-anchor": "middle", class: "mark" }, text),
   ]);
   lines.forEach((line, place) => {
-    const [mean, error, repeats] = line.metrics[key], y = TOP + ROW * (place + 0.5);
-    parts.push(element("text", { x: LEFT - 12, y: y + 4, "text-anchor": "end" }, shortened(nameOf(line))));
+    const [mean, error, repeats] = line.metrics[key].map((value, k) => (k < 2 ? value * metric.scale : value));
+    const y = top + row * (place + 0.5) + name.up / 2;
+    parts.push(element("text", { x: name.x, y: y + 4 - name.up, "text-anchor": name.end, class: "name" }, shortened(nameOf(line), name.letters)));
     if (repeats > 1) parts.push(element("line", { x1: across(mean - BARS * error), x2: across(mean + BARS * error), y1: y, y2: y, class: "whisker" }));
     parts.push(element("circle", { cx: across(mean), cy: y, r: 5, class: "dot" }));
-    parts.push(element("text", { x: WIDTH - RIGHT + 12, y: y + 4 }, shown(mean, metric)));
+    parts.push(element("text", { x: width - right + 12, y: y + 4 }, shown(line.metrics[key][0], metric)));
   });
-  chart.replaceChildren(...parts);
+  return chart.replaceChildren(...parts);
 }
 
 function drawTable(lines, key, metric) {
@@ -96,8 +109,9 @@ function show() {
 
 get("set").replaceChildren(...sets.map((one, place) => option(place, one.name)));
 const asked = new URLSearchParams(location.hash.slice(1));
-const place = sets.findIndex((one) => one.name === asked.get("set"));
-get("set").value = Math.max(0, place < 0 ? sets.findIndex((one) => one.name.startsWith("comparison")) : place);
+const isCalibrated = (one) => one.lines.some((line) => "nll" + calibrated in line.metrics);
+const wishes = [(one) => one.name === asked.get("set"), (one) => one.name.startsWith("comparison") && isCalibrated(one), isCalibrated];
+get("set").value = Math.max(0, wishes.map((wish) => sets.findIndex(wish)).find((place) => place >= 0) ?? 0);
 listMetrics(asked.get("metric"));
 listMethods();
 if (asked.get("kind") === "calibrated") form.elements.kind.value = "calibrated";
@@ -107,4 +121,5 @@ form.addEventListener("input", ({ target }) => {
   show();
   remember();
 });
+phone.addEventListener("change", show);
 form.addEventListener("submit", (event) => event.preventDefault());
