@@ -126,6 +126,7 @@ def read_table(
     """A 2-D table by scikit-learn's rules, as finite numbers, with y and the layout; None: a fit's, found here."""
     X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+    _check_labels(y)
     columns = None if layout is None else layout.columns
     centered = getattr(estimator, "body", None) is None  # a trained network takes its rows as they are
     if not is_frame(X) and hasattr(X, "to_pandas"):  # of polars, or a table of pyarrow
@@ -161,6 +162,20 @@ def read_table(
     check(numbers.shape[1] > 0, "X", "missing in every row and column", "a table with at least one value")
     found = layout or Layout("table", (numbers.shape[1],), columns=columns)
     return torch.from_numpy(numbers), y, found
+
+
+_NO_LABEL = ("nan", "<NA>", "NaT")
+
+
+def _check_labels(y: object) -> None:
+    """Refuse labels among which there is None, NaN or pandas' NA, of which scikit-learn says no row or no reason."""
+    given = np.asarray(y)
+    if given.dtype.kind != "O" or given.ndim != 1:
+        return
+    missing = [label is None or (not isinstance(label, str) and str(label) in _NO_LABEL) for label in given]
+    if any(missing):
+        more = f" and {sum(missing) - 1} more rows" if sum(missing) > 1 else ""
+        raise BadData(f"y has no label in row {missing.index(True)}{more}, but None, NaN or NA: drop such rows.")
 
 
 def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor | Iterator[Tensor]:
