@@ -40,7 +40,7 @@ from mixupmp.core.methods import ALL_METHODS, Method, laplace
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.split import split
 from mixupmp.decide.calibrate import fit_temperature
-from mixupmp.decide.default import choose
+from mixupmp.decide.default import calibrated, choose, default_search
 from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
 from mixupmp.decide.held_out import class_losses, disjoint_parts, folds
 from mixupmp.decide.search import RATIOS, Candidate, Search, epoch_grid
@@ -263,8 +263,8 @@ def test_scores_and_the_temperature_are_those_after_calibration(plan: Plan) -> N
     raw = select(plan, Search(ratios=(), alphas=(1.0,), calibrate=False), engine="inline")
     assert raw.calibrator is None
     assert found.calibrator is not None
-    for calibrated, plain in zip(found.results, raw.results, strict=True):
-        assert calibrated.score <= plain.score
+    for scaled, plain in zip(found.results, raw.results, strict=True):
+        assert scaled.score <= plain.score
     best = next(result for result in found.results if result.candidate == found.chosen)
     assert best.probabilities is not None
     assert len(best.probabilities) == found.rows
@@ -333,6 +333,48 @@ def test_disjoint_parts_are_held_out_in_turn(plan: Plan) -> None:
         assert torch.equal(both.sum(1).sort().values, plan.train.inputs.sum(1).sort().values)
     found = select(plan, Search(ratios=(), alphas=(1.0,), validation=0.2, parts=3), engine="inline")
     assert found.rows == len(held)
+
+
+@pytest.mark.parametrize("epochs", [None, (5, 15)])
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_the_temperature_of_the_chosen_comes_from_further_parts(
+    plan: Plan, engine: Engine, epochs: tuple[int, ...] | None
+) -> None:
+    assert isinstance(plan.train, Rows)
+    plan = replace(plan, recipe=replace(plan.recipe, schedule="constant"))
+    search = Search(ratios=(), alphas=(1.0,), validation=0.2, parts=2, epochs=epochs)
+    two = select(plan, search, engine=engine)
+    four = select(plan, replace(search, calibration_parts=4), engine=engine)
+    assert (four.chosen, four.rows, four.member_fits) == (two.chosen, two.rows, two.member_fits)
+    assert [r.scores for r in four.results] == [r.scores for r in two.results]
+    chosen = four.chosen.applied(plan)
+    pairs = [(train.read(), held.read()) for train, held in disjoint_parts(plan.train, 0.2, 4, plan.seed)]
+    assert len(pairs) == 4
+    outputs = [fit(chosen.on(train), engine="inline").member_outputs(held.inputs) for train, held in pairs]
+    probabilities = torch.cat([part.double().softmax(-1).mean(0) for part in outputs])
+    wanted = fit_temperature(probabilities, torch.cat([held.labels for _, held in pairs]), warn=False)
+    assert four.calibrator is not None
+    assert four.calibrator.temperature == pytest.approx(wanted.temperature, rel=1e-5)
+    assert wanted.temperature != 1.0
+    assert four.detector is not None
+    assert four.detector.rows == len(probabilities)
+
+
+def test_by_default_a_temperature_comes_from_two_hundred_rows_if_there_are_so_many(plan: Plan) -> None:
+    assert isinstance(plan.train, Rows)
+    for rows, parts in ((100, 5), (200, 5), (300, 4), (500, 2), (1000, 2), (5000, 1)):
+        few = plan.on(Rows(torch.zeros(rows, 4), torch.arange(rows) % 3))
+        search = default_search(few, None, None, False, True)
+        assert search is not None
+        assert search.calibration_parts == parts
+        shared = default_search(replace(few, method=shared_mixup_mp()), None, None, False, True)
+        assert shared is not None
+        assert shared.calibration_parts == shared.parts
+    chosen, given = choose(plan, engine="inline"), calibrated(plan, engine="inline")
+    assert chosen.detector is not None
+    assert given.detector is not None
+    held_out = sum(len(held) for _, held in disjoint_parts(plan.train, 0.2, 5, plan.seed))
+    assert chosen.detector.rows == given.detector.rows == held_out
 
 
 def test_members_trained_in_worker_processes_score_the_same(plan: Plan) -> None:

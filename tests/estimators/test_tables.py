@@ -170,6 +170,14 @@ def test_text_in_an_array_is_refused_with_what_to_do(frame: Any) -> None:
         MixupMPClassifier().fit(frame[0].to_numpy(object), frame[1])
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_missing_labels_are_named_by_row(frame: Any, missing: Any) -> None:
+    labels = np.asarray(frame[1], object).copy()
+    labels[3] = missing
+    with pytest.raises(BadData, match=r"y has no label in row 3, .*\bdrop\b"):
+        MixupMPClassifier(recipe=QUICK).fit(frame[0], labels)
+
+
 def test_classes_of_one_row_and_tables_of_two_rows() -> None:
     X = np.random.default_rng(0).normal(size=(40, 3))
     y = np.array([0] * 20 + [1] * 19 + [2])

@@ -108,8 +108,27 @@ def test_ranks_and_what_is_said_of_them(tmp_path: Path):
     text = (tmp_path / "table.md").read_text()
     assert text.startswith("# Tables, reported: 3 sets, 2 of 5 folds\n")
     assert "better NLL on 1 of 3 sets and the same on 1; it is worse by more than two standard errors over" in text
-    assert "Against TabM, on the 1 sets it has finished (a): better on 1; NLL 0.100 against 0.200" in text
-    assert {"ranks.png", "ranks.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert "on the 1 folds of 1 sets that it has finished: MixupMP is better on 1 sets; NLL 0.100 against 0.200" in text
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"ranks.png", "ranks.svg", "ranks-of-all.png", "ranks-of-all.svg"} <= names
+
+
+def test_those_far_behind_are_ranked_with_all_others_on_the_folds_they_have(tmp_path: Path):
+    losses = {"MixupMP": (0.1, 0.2, 0.3), "forest": (0.2, 0.3, 0.4)}
+    records = [
+        record(name, dataset, fold, value + 0.5 * (fold > 0))
+        for name, values in losses.items()
+        for dataset, value in zip("abc", values, strict=True)
+        for fold in range(5)
+    ]
+    records += [record("TabM", dataset, 0, value) for dataset, value in zip("ac", (0.05, 0.35), strict=True)]
+    tables.write_half(records, tmp_path, "reported")
+    first, _, second = (tmp_path / "table.md").read_text().partition("## With TabM: 2 sets, 2 folds\n")
+    assert "TabM" not in first
+    assert "| MixupMP | 1.00 | 0.6000 |" in first
+    assert "| MixupMP | 1.50 | 0.2000 |" in second  # of fold 0 alone, where TabM is better on a
+    assert "| TabM | 1.50 | 0.2000 |" in second
+    assert "| forest | 3.00 | 0.3000 |" in second
 
 
 def test_records_of_several_versions_are_said_to_be_so(tmp_path: Path):

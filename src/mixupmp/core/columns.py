@@ -227,7 +227,7 @@ def as_numbers(values: Any, name: str) -> NDArray[np.float64]:
         row = int(np.flatnonzero(too_large)[0])
         raise BadData(
             f"column {name!r} has infinity, or a value too large for dtype('float32'), in row {row}: remove that row, "
-            "or write NaN for a missing value."
+            "or make the value a missing one."
         )
     return numbers
 

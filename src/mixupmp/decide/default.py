@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-import torch
-
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.streams import has_labels
-from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Calibrator, Temperature, VarianceFactor
-from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.held_out import disjoint_parts, effective_weights
+from mixupmp.decide.detect import Detector
+from mixupmp.decide.evaluator import calibration
+from mixupmp.decide.held_out import disjoint_parts
 from mixupmp.decide.search import Candidate, Search, epoch_grid
 from mixupmp.decide.select import Selection, select
 from mixupmp.train.plans import MANY_ROWS
@@ -36,6 +34,9 @@ PARTS_SHARED, PARTS_SEPARATE = ((500, 3), (1000, 2)), ((2000, 2),)
 PARTS_REGRESSION = (
     (1000, 2),
 )  # of members that share one network; a third part gains .02 in NLL for half as much time
+# The temperature of the chosen candidate comes from so many held-out rows, if so many parts of a fifth have them: from
+# the 80 rows of two parts it is mostly noise (results/demo).
+CALIBRATION_ROWS, MOST_PARTS = 200, 5
 GROWTH = 1.4  # from one length to the next
 PATIENCE = 2
 
@@ -90,7 +91,7 @@ def calibrated(plan: Plan, engine: Engine = "auto") -> Choice:
     """The plan as it is, with the temperature of a fit to four fifths of its rows."""
     if plan.task.likelihood.classes is None or not can_hold_out(plan):
         return Choice(plan)
-    return Choice(plan, None, *_held_out(plan, _parts(plan), engine))
+    return Choice(plan, None, *_held_out(plan, _calibration_parts(plan), engine))
 
 
 def _parts(plan: Plan) -> int:
@@ -98,6 +99,14 @@ def _parts(plan: Plan) -> int:
     shared = PARTS_SHARED if plan.task.likelihood.classes is not None else PARTS_REGRESSION
     table = shared if plan.method.sampler.networks == 1 else PARTS_SEPARATE
     return next((parts for rows, parts in table if len(plan.train) < rows), 1)
+
+
+def _calibration_parts(plan: Plan) -> int:
+    """Of members that are trained one by one and hold little out, so many parts that `CALIBRATION_ROWS` speak."""
+    parts = _parts(plan)
+    if plan.method.sampler.networks == 1:
+        return parts
+    return max(parts, min(MOST_PARTS, ceil(CALIBRATION_ROWS / (_share(plan) * len(plan.train)))))
 
 
 def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Detector]:
@@ -108,9 +117,7 @@ def _held_out(plan: Plan, parts: int, engine: Engine) -> tuple[Temperature, Dete
         rows = held.read()
         outputs.append(fit(replace(plan, train=train), engine=engine).member_outputs(rows.inputs).cpu())
         parts_held.append(rows)
-    probabilities = torch.cat([part.softmax(-1).mean(0) for part in outputs])
-    labels, weights = torch.cat([rows.labels for rows in parts_held]), effective_weights(parts_held)
-    return fit_temperature(probabilities, labels, warn=False, weights=weights), refitted_detector(outputs)
+    return calibration(parts_held, outputs)
 
 
 def can_hold_out(plan: Plan) -> bool:
@@ -136,6 +143,7 @@ def default_search(
         calibrate=calibrate,
         patience=PATIENCE,
         parts=_parts(plan),
+        calibration_parts=_calibration_parts(plan),
     )
     nothing_open = len(search.candidates(plan)) == 1 and lengths is None and not calibrate
     return None if nothing_open else search

@@ -23,7 +23,7 @@ Scores are of the members as they are, before calibration: a calibrator can be r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,7 +211,7 @@ def fit_detector(posterior: Posterior, inputs: Tensor, reference: FeatureReferen
     return Detector({score: values.sort().values for score, values in found.items()}, reference=reference)
 
 
-def refitted_detector(outputs: list[Tensor]) -> Detector:
+def refitted_detector(outputs: Sequence[Tensor]) -> Detector:
     """A detector from the logits (members, rows, classes) of fits without these rows, for a fit to all rows."""
     names = (*PROBABILITY_SCORES, *OUTPUT_SCORES)
     scores = {name: torch.cat([score_outputs(name, part.cpu().double()) for part in outputs]) for name in names}

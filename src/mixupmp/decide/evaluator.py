@@ -19,6 +19,7 @@ from mixupmp.core.shared import SharedEnsemble
 from mixupmp.core.streams import DatasetRows, has_labels
 from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature, VarianceFactor
+from mixupmp.decide.detect import Detector, refitted_detector
 from mixupmp.decide.held_out import class_losses, constant_losses, effective_weights, folds, regression_losses
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trajectory import outputs_by_epochs, outputs_in_workers
@@ -52,17 +53,24 @@ class HeldOutEvaluator:
         self.search, self.engine = search, engine
         self.epochs = sorted(set(search.epochs or (plan.recipe.epochs,)))
         pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]
+        self.further: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]] = []  # for the temperature alone
         if held_out is not None:
             pairs = [(plan.train, held_out)]
         else:
-            pairs = list(folds(plan.train, search.validation, self.classes, plan.seed, search.parts))
-        plan = with_members(plan, search.members)
-        self.plans = [plan.on(train) for train, _ in pairs]
+            parts = max(search.parts, search.calibration_parts or 1) if self.classes else search.parts
+            pairs = list(folds(plan.train, search.validation, self.classes, plan.seed, parts))
+            if isinstance(search.validation, float):
+                pairs, self.further = pairs[: search.parts], pairs[search.parts :]
+        self.plan = with_members(plan, search.members)
+        self._hold_out(pairs)
+        self._try_bases()
+
+    def _hold_out(self, pairs: Sequence[tuple[Rows | DatasetRows, Rows | DatasetRows]]) -> None:
+        self.plans = [self.plan.on(train) for train, _ in pairs]
         self.held = [held.read() for _, held in pairs]
         self.rows = sum(map(len, self.held))
         self.labels = torch.cat([rows.labels for rows in self.held])
         self.weights = effective_weights(self.held)
-        self._try_bases()
 
     def _try_bases(self) -> None:
         """Draw a few rows from each base measure, so that one for other data is refused before the first fit."""
@@ -152,6 +160,27 @@ class HeldOutEvaluator:
         assert probabilities is not None
         return fit_temperature(probabilities, self.labels, warn=False, weights=self.weights)
 
+    def further_outputs(self, candidate: Candidate, members: int) -> tuple[list[Rows], list[Tensor]]:
+        """The further parts, and the outputs on each of this candidate trained without it, by which nothing was chosen.
+
+        A part without which every member diverges is left out.
+        """
+        if not self.further:
+            return [], []
+        self._hold_out(self.further)
+        length = candidate.epochs or self.plan.recipe.epochs
+        self.epochs, self.further = [length], []
+        fits = [(candidate, fold, member) for fold in range(len(self.held)) for member in range(members)]
+        found: list[list[dict[int, Tensor]]]
+        apart = self.side_by_side(fits)
+        if apart is None:
+            found = [[self.outputs(candidate, fold, list(range(members)))] for fold in range(len(self.held))]
+        else:
+            found = [apart[start : start + members] for start in range(0, len(apart), members)]
+        outputs = [[one[length] for one in fold if length in one] for fold in found]
+        kept = [(rows, torch.cat(parts)) for rows, parts in zip(self.held, outputs, strict=True) if parts]
+        return [rows for rows, _ in kept], [out for _, out in kept]
+
     def variance(self, outputs: list[Tensor]) -> VarianceFactor:
         """The same for outputs of a regression: a factor of the variance."""
         if not self.search.calibrate:
@@ -173,6 +202,13 @@ class HeldOutEvaluator:
             f"on {self.rows} held-out rows the NLL is {mean:.2f} ± {error:.2f} above that of one Gaussian for all: "
             "the inputs may not tell the target, or members are trained too long or too briefly"
         )
+
+
+def calibration(held: Sequence[Rows], outputs: Sequence[Tensor]) -> tuple[Temperature, Detector]:
+    """Temperature and detector from several parts of rows, by (members, rows, outputs) of fits without each of them."""
+    probabilities = torch.cat([part.double().softmax(-1).mean(0) for part in outputs])
+    labels, weights = torch.cat([rows.labels for rows in held]), effective_weights(held)
+    return fit_temperature(probabilities, labels, warn=False, weights=weights), refitted_detector(outputs)
 
 
 def with_members(plan: Plan, members: int | None) -> Plan:

@@ -42,6 +42,9 @@ class Search:
     parts : int
         So many disjoint parts of that share are held out in turn, so that more rows speak; fewer where there are not
         enough rows.
+    calibration_parts : int or None
+        The temperature of the chosen candidate comes from so many parts in place of `parts`, where that is more: it is
+        trained without each of the others too. For a share held out, and classes. None: as many as `parts`.
     members : int or None
         At most so many members are trained for a candidate, also of those that share weights; None: all of the plan's.
     criterion : {"nll", "brier", "error", "crps"}
@@ -72,6 +75,7 @@ class Search:
     bases: tuple[BaseMeasure, ...] = ()
     members: int | None = None
     length_errors: float = 0.0
+    calibration_parts: int | None = None
 
     def __post_init__(self) -> None:
         check(all(r >= 0 for r in self.ratios), "ratios", self.ratios, "numbers in [0, infinity]")
@@ -80,6 +84,8 @@ class Search:
         must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
         check(folds or 0 < self.validation < 1, "validation", self.validation, must)
         check(whole(self.parts), "parts", self.parts, "a whole number, at least 1")
+        fine = self.calibration_parts is None or whole(self.calibration_parts)
+        check(fine, "calibration_parts", self.calibration_parts, "a whole number, at least 1, or None")
         known = all(hasattr(base, "sample") and not isinstance(base, type) for base in self.bases)
         check(known, "bases", self.bases, "base measures, with sample(seen, count, generator)")
         check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")

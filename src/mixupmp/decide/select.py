@@ -25,7 +25,7 @@ from mixupmp.core.spec import encode, shown
 from mixupmp.core.streams import has_labels
 from mixupmp.decide.calibrators import Temperature, VarianceFactor
 from mixupmp.decide.detect import Detector, refitted_detector
-from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator
+from mixupmp.decide.evaluator import CandidateResult, HeldOutEvaluator, calibration
 from mixupmp.decide.held_out import check_criterion
 from mixupmp.decide.search import Candidate, Search
 from mixupmp.decide.trials import Trial, halve, race
@@ -155,5 +155,9 @@ def select(
     if not evaluator.classes:
         note = evaluator.worse_than_constant(chosen.losses[members])
         return replace(selection, variance=evaluator.variance(best) if search.calibrate else None, note=note)
-    calibrator = evaluator.temperature(chosen.probabilities) if search.calibrate else None
-    return replace(selection, calibrator=calibrator, detector=refitted_detector(best))
+    if not search.calibrate:
+        return replace(selection, detector=refitted_detector(best))
+    held = evaluator.held
+    more_held, more = evaluator.further_outputs(chosen.candidate, members)
+    calibrator, detector = calibration([*held, *more_held], [*best, *more])
+    return replace(selection, calibrator=calibrator, detector=detector)

@@ -124,6 +124,7 @@ def read_table(
     X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     check_not_sentences(X)
+    _check_labels(y)
     columns = None if layout is None else layout.columns
     centered = getattr(estimator, "body", None) is None  # a trained network takes its rows as they are
     if not is_frame(X) and hasattr(X, "to_pandas"):  # of polars, or a table of pyarrow
@@ -167,6 +168,18 @@ def check_not_sentences(X: Inputs) -> None:
     if flat and len(X) > 0 and isinstance(next(iter(X)), str):
         instead = "mixupmp.data.load_path(FILE, text=COLUMN) reads sentences, and mixupmp.fit fits a network to them"
         raise InvalidArgument("X", "sentences", "a table, images, series or tokens", f"{instead}: see guides/tokens.")
+_NO_LABEL = ("nan", "<NA>", "NaT")
+
+
+def _check_labels(y: object) -> None:
+    """Refuse labels among which there is None, NaN or pandas' NA, of which scikit-learn says no row or no reason."""
+    given = np.asarray(y)
+    if given.dtype.kind != "O" or given.ndim != 1:
+        return
+    missing = [label is None or (not isinstance(label, str) and str(label) in _NO_LABEL) for label in given]
+    if any(missing):
+        more = f" and {sum(missing) - 1} more rows" if sum(missing) > 1 else ""
+        raise BadData(f"y has no label in row {missing.index(True)}{more}, but None, NaN or NA: drop such rows.")
 
 
 def read_again(estimator: BaseEstimator, X: Inputs, layout: Layout) -> Tensor | Iterator[Tensor]:

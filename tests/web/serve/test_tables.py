@@ -56,3 +56,4 @@ def test_rows_by_name_in_any_order_and_what_the_fit_has_not_seen(client: httpx.C
     infinite = client.post("/predict", json={"inputs": [{"color": "red", "size": 1e39, "wide": 1}]})
     assert infinite.status_code == 422
     assert "column 'size' has infinity" in infinite.json()["detail"]
+    assert infinite.json()["detail"].endswith("or make the value a missing one")

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
@@ -36,7 +37,8 @@ Scores = Mapping[str, Mapping[str, float]]  # of each classifier on each set, me
 def run(study: Study, half: str) -> None:
     """Score every classifier on the folds of one half of the sets: all first folds, then all second ones, and so on.
 
-    The tables are written after each round of folds, over all that are there. RealMLP and TabM come last.
+    The tables are written after each round of folds, over all that are there. RealMLP and TabM come last, on each fold
+    RealMLP on all sets before TabM, which takes several times as long.
     """
     smoke = study.scale == "smoke"
     folder = study.folder.parent / "folds"
@@ -46,9 +48,9 @@ def run(study: Study, half: str) -> None:
         if smoke:
             others = {"logistic regression": others["logistic regression"]}
         first = {**ours(0, SMOKE if smoke else None), **others}
-        rounds = [first] if smoke else [first, slow_rivals(0, study.say)]
-        for classifiers in rounds:
-            for number in range(count):
+        slow = {} if smoke else slow_rivals(0, study.say)
+        for round_of in ([first], [{name: make} for name, make in slow.items()]):
+            for number, classifiers in product(range(count), round_of):
                 run_fold(classifiers, sets, number, folder, study.say)
                 _write(study, [r for r in read_folds(folder) if r["set"] in sets], half)
     _write(study, [r for r in read_folds(folder) if r["set"] in sets], half)
@@ -110,11 +112,11 @@ def write_half(records: Sequence[dict[str, Any]], folder: Path, half: str) -> No
         "",
         *_mixed(complete),
         *_against(complete),
-        *_slow(records),
         "",
         "Calibrated NLL:",
         "",
         *_by_set(scores),
+        *_slow(records, folder),
     ]
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     _picture(ranks, difference, folder, "ranks")
@@ -135,9 +137,13 @@ def _table(records: Sequence[dict[str, Any]], ranks: Mapping[str, float], kind: 
 
 
 def complete_folds(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of folds that every classifier has, but for those far behind, which have a line of their own."""
+    """The records of folds that every classifier has, but for those far behind, which have a section of their own."""
     late = behind(records)
-    records = [record for record in records if record["classifier"] not in late]
+    return common_folds([record for record in records if record["classifier"] not in late])
+
+
+def common_folds(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of folds that every classifier has."""
     names = {record["classifier"] for record in records}
     having = defaultdict(set)
     for record in records:
@@ -188,22 +194,49 @@ def _against(records: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _slow(records: Sequence[dict[str, Any]]) -> list[str]:
-    """MixupMP against those that are far behind, on what they have."""
-    lines = []
-    for name in behind(records):
-        folds = _differences(records, "MixupMP", name)
-        if not folds:
-            continue
-        better = sum(fmean(values) < 0 for values in folds.values())
-        own = [r for r in records if r["classifier"] == name]
-        other = [r for r in records if r["classifier"] == "MixupMP" and (r["set"], r["fold"]) in {_key(o) for o in own}]
-        nll, seconds = ([f"{fmean(_of(r, m) for r in part):.3f}" for part in (other, own)] for m in ("nll", "seconds"))
-        lines.append(
-            f"Against {name}, on the {len(folds)} sets it has finished ({', '.join(folds)}): better on {better}; NLL "
-            f"{nll[0]} against {nll[1]}, {seconds[0]} s against {seconds[1]} s."
-        )
+def _slow(records: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """All classifiers on the folds that also those far behind have; then MixupMP against each of these alone."""
+    late, shared = behind(records), common_folds(records)
+    lines: list[str] = []
+    if late and shared:
+        scores = means(shared, "nll")
+        ranks, sets = mean_ranks(scores), len(next(iter(scores.values())))
+        difference = critical_difference(len(ranks), sets)
+        folds = len({_key(record) for record in shared})
+        lines += [
+            f"## With {' and '.join(late)}: {sets} sets, {folds} folds",
+            "",
+            f"All {len(ranks)} classifiers on the folds that every one has finished, after one temperature from "
+            f"held-out rows; critical difference {difference:.2f}.",
+            "",
+            *_table(shared, ranks, "calibrated"),
+            "",
+            "As each classifier gives them:",
+            "",
+            *_table(shared, mean_ranks(means(shared, "nll", "raw")), "raw"),
+            "",
+            "Calibrated NLL:",
+            "",
+            *_by_set(scores),
+        ]
+        _picture(ranks, difference, folder, "ranks-of-all")
+    for name in late:
+        folds_of = _differences(records, "MixupMP", name)
+        if folds_of:
+            lines += ["", _against_slow(records, name, folds_of)]
     return [""] * bool(lines) + lines
+
+
+def _against_slow(records: Sequence[dict[str, Any]], name: str, folds: Mapping[str, Sequence[float]]) -> str:
+    better = sum(fmean(values) < 0 for values in folds.values())
+    own = [r for r in records if r["classifier"] == name]
+    keys = {_key(record) for record in own}
+    other = [r for r in records if r["classifier"] == "MixupMP" and _key(r) in keys]
+    nll, seconds = ([f"{fmean(_of(r, m) for r in part):.3f}" for part in (other, own)] for m in ("nll", "seconds"))
+    return (
+        f"Against {name}, on the {len(own)} folds of {len(folds)} sets that it has finished: MixupMP is better on "
+        f"{better} sets; NLL {nll[0]} against {nll[1]}, {seconds[0]} s against {seconds[1]} s."
+    )
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, int]:

@@ -270,4 +270,6 @@ def _media_type(content_type: str) -> str:
 
 
 def _short(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:120].rstrip(".")
+    """Its first line, cut between words: what it names may come from the client, and be long."""
+    said = (str(error) or type(error).__name__).splitlines()[0]
+    return (said if len(said) <= 240 else f"{said[:240].rpartition(' ')[0] or said[:240]} ...").rstrip(".")
