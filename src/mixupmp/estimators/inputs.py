@@ -168,6 +168,8 @@ def check_not_sentences(X: Inputs) -> None:
     if flat and len(X) > 0 and isinstance(next(iter(X)), str):
         instead = "mixupmp.data.load_path(FILE, text=COLUMN) reads sentences, and mixupmp.fit fits a network to them"
         raise InvalidArgument("X", "sentences", "a table, images, series or tokens", f"{instead}: see guides/tokens.")
+
+
 _NO_LABEL = ("nan", "<NA>", "NaT")
 
 
