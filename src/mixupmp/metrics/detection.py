@@ -59,5 +59,4 @@ def _scores(values: Tensor, name: str) -> NDArray[np.float64]:
     check(scores.ndim == 1, name, tuple(scores.shape), "of shape (rows,), one uncertainty for each row")
     if len(scores) == 0 or bool(scores.isnan().any()):
         raise BadData(f"{name} must hold at least one uncertainty and no NaN.")
-    array: NDArray[np.float64] = scores.numpy()
-    return array
+    return scores.numpy()
