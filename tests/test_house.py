@@ -37,3 +37,15 @@ def test_a_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(SOURCE)))
     assert {name: many for name, many in places.items() if len(many) > 1} == {}
+
+
+def test_a_name_of_a_package_is_not_that_of_a_module_in_it() -> None:
+    found = {}
+    for path, tree in TREES.items():
+        if path.name == "__init__.py":
+            modules = {f"{one.stem}" for one in path.parent.iterdir() if one.name != "__pycache__"}
+            from_inside = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+            package = ".".join(("mixupmp", *path.parent.relative_to(SOURCE).parts))
+            names = {name.name for node in from_inside if node.module != package for name in node.names}
+            found[package] = modules & names
+    assert {package: both for package, both in found.items() if both} == {}

@@ -36,8 +36,7 @@ class MethodEntry(TypedDict):
 
 def methods() -> list[MethodEntry]:
     """Every method."""
-    found: list[MethodEntry] = json.loads(FILE.read_text())["methods"]
-    return found
+    return json.loads(FILE.read_text())["methods"]
 
 
 def names(which: str) -> str:

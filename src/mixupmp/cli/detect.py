@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mixupmp.core.posterior import Posterior
     from mixupmp.decide.detect import Detected, Detector
-    from mixupmp.metrics.detection import Detection
+    from mixupmp.metrics import Detection
 
 _HELD_OUT = f"Data not used for training, for an exact rate: {OTHER_DATA}. \\[the rows that the fit held out]"
 _SCORE = f"{names('mixupmp.decide.detect.SCORES')}, or auto: nearest if the held-out rows have it, else entropy."
@@ -103,7 +103,7 @@ def _detector(run: Path, posterior: Posterior, held_out: str | None, root: str |
 def _separation(familiar: Detected, found: Detected) -> Detection:
     import torch
 
-    from mixupmp.metrics.detection import detection
+    from mixupmp.metrics import detection
 
     return detection(torch.from_numpy(familiar.scores), torch.from_numpy(found.scores))
 

@@ -12,7 +12,7 @@ from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.core.split import split
 from mixupmp.data import arrays, cifar, idx, sound_files, table_files, text_files
 from mixupmp.data.catalog import DATASETS, DatasetEntry, load
-from mixupmp.data.corrupted import corrupted, find_corrupted, read_corrupted, write_corrupted
+from mixupmp.data.corrupted_sets import corrupted, find_corrupted, read_corrupted, write_corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, unchanged_for_gray
 from mixupmp.data.corruptions.sheet import contact_sheet
 from mixupmp.data.files import file_in

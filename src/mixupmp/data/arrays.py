@@ -155,8 +155,7 @@ def _read_npy(file: IO[bytes], size: int, name: str) -> Array:
     if needed > there:
         raise BadData(f"{name} cannot be read: an array of shape {shape} needs {needed:,} bytes and has {there:,}.")
     file.seek(0)
-    array: Array = npy.read_array(file, allow_pickle=False)
-    return array
+    return npy.read_array(file, allow_pickle=False)
 
 
 def read_npz(path: Path, test_fraction: float = 0.2, seed: int = 0, columns: Columns | None = None) -> Dataset:

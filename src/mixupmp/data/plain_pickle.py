@@ -121,8 +121,7 @@ def _array(raw: Any, order: str, name: str, shape: Any, layout: str) -> np.ndarr
     sides = tuple(int(side) for side in shape)
     if not isinstance(raw, bytes | bytearray) or len(raw) != kind.itemsize * math.prod(sides):
         raise ValueError(f"an array of shape {sides} has the wrong number of bytes")
-    array: np.ndarray[Any, Any] = np.frombuffer(raw, kind).reshape(sides, order="F" if layout == "F" else "C")
-    return array
+    return np.frombuffer(raw, kind).reshape(sides, order="F" if layout == "F" else "C")
 
 
 def _resolve(value: object, done: dict[int, object]) -> Any:

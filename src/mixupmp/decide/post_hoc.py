@@ -119,12 +119,8 @@ def posterior_of(
     check(isinstance(network, nn.Module), "network", network, "a trained nn.Module, for heads on its frozen body")
     check_sized(network, "network")
     check_layout(layout)
-    if isinstance(X, Rows):
-        scaling, encoder = standardize or as_taken(network, X.inputs), None
-        inputs = scaling.pack(X.inputs)
-    else:
-        inputs, scaling, encoder = read_given(network, _plain(X, "X"), layout, standardize, "X")
-    train, held = X if isinstance(X, Rows) else _rows(inputs, y, "X"), None
+    train, scaling, encoder = _training_rows(network, X, y, layout, standardize)
+    held = None
     if isinstance(validation, float):
         train, held = split(train, validation, seed)
     elif validation is not None:
@@ -139,6 +135,22 @@ def posterior_of(
     choice = fit_heads(plan, body=body, ratio=ratio, alpha=alpha, decays=decays, calibrate=False, engine=engine)
     assert choice.posterior is not None
     return choice.posterior
+
+
+def _training_rows(
+    network: nn.Module,
+    X: Any,
+    y: ArrayLike | Tensor | None,
+    layout: str | None,
+    standardize: Standardize | Fields | None,
+) -> tuple[Rows, Standardize | Fields, ArrayLayout | None]:
+    """X and y as rows, what scales them for the network, and how to read more of X where it is not such rows."""
+    if isinstance(X, Rows):
+        scaling = standardize or as_taken(network, X.inputs)
+        scaling.pack(X.inputs)  # refuses what the network cannot take
+        return X, scaling, None
+    inputs, scaling, encoder = read_given(network, _plain(X, "X"), layout, standardize, "X")
+    return _rows(inputs, y, "X"), scaling, encoder
 
 
 def _plain(X: Any, name: str) -> Any:

@@ -139,8 +139,7 @@ class Candidate:
     def to_dict(self) -> dict[str, Json]:
         """For JSON; infinity as text."""
         base = {} if self.base is None else {"base": self.base}
-        found: dict[str, Json] = encode({"ratio": self.ratio, "alpha": self.alpha, "epochs": self.epochs, **base})
-        return found
+        return encode({"ratio": self.ratio, "alpha": self.alpha, "epochs": self.epochs, **base})
 
     def __str__(self) -> str:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"

@@ -83,7 +83,7 @@ class Selection:
         curve = [
             {**result.candidate.to_dict(), **{name: getattr(result, name) for name in shown}} for result in self.results
         ]
-        found: dict[str, Json] = encode(
+        return encode(
             {
                 **self.chosen.to_dict(),
                 "criterion": self.criterion,
@@ -95,7 +95,6 @@ class Selection:
                 "curve": curve,
             }
         )
-        return found
 
 
 def select(

@@ -155,8 +155,7 @@ class BaseClassifier(CalibratedClassifier):
             Labels of `classes_`.
         """
         best = self.predict_proba(X).argmax(1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
+        return self.classes_[best]
 
     def score(self, X: Inputs, y: object, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy. A label of a class that the fit did not see is refused, as in `evaluate` and `calibrate_on`.
@@ -173,8 +172,7 @@ class BaseClassifier(CalibratedClassifier):
         """
         check_is_fitted(self)
         self._numbers(y)
-        accuracy: float = super().score(X, y, sample_weight)
-        return accuracy
+        return super().score(X, y, sample_weight)
 
     def predict_members(self, X: Inputs) -> NDArray[np.float64]:
         """(members, rows, classes): the predictions of each posterior sample.
@@ -188,8 +186,7 @@ class BaseClassifier(CalibratedClassifier):
         -------
         ndarray of shape (members, rows, classes)
         """
-        members: NDArray[np.float64] = self._member_probabilities(X).double().numpy()
-        return members
+        return self._member_probabilities(X).double().numpy()
 
     def uncertainty(
         self, X: Inputs, kind: Literal["entropy", "mutual_information", "variation", "gini"] = "entropy"
@@ -215,8 +212,7 @@ class BaseClassifier(CalibratedClassifier):
         members = self._member_probabilities(X).double()
         # The first two are functions of the predictive that predict_proba gives; the others of the members.
         given = self._pooled(members) if kind in ("entropy", "gini") else members
-        values: NDArray[np.float64] = UNCERTAINTIES[kind](given).double().numpy()
-        return values
+        return UNCERTAINTIES[kind](given).double().numpy()
 
     def evaluate(self, X: Inputs, y: object = None) -> dict[str, float | None]:
         """Every measure on these rows by name: acc, nll, brier, ece, oe, ue, entropy, mutual_information, ...

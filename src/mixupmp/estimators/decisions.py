@@ -133,8 +133,7 @@ class CalibratedClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore
             known = None if groups is None else self.groups_
             sets = fit_mondrian(kind, probabilities, labels, known, [str(label) for label in self.classes_])
             inside = sets.predict_set(new, coverage, allow_empty, groups)
-        found: NDArray[np.bool_] = inside.numpy()
-        return found
+        return inside.numpy()
 
     def predict_or_abstain(
         self, X: Inputs, risk: float = 0.01, confidence: float = 0.95

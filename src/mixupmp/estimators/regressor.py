@@ -202,8 +202,7 @@ class MixupMPRegressor(RegressorMixin, MixupParameters):  # type: ignore[misc]
         noise, disagreement = deviations.square().mean(0), means.var(0, correction=0)
         parts = {"total": noise + disagreement, "noise": noise, "disagreement": disagreement}
         check_known("uncertainty", kind, parts)
-        values: Numbers = parts[kind].sqrt().numpy()
-        return values
+        return parts[kind].sqrt().numpy()
 
     def evaluate(self, X: Inputs, y: object = None, coverage: float = 0.9) -> dict[str, float]:
         """rmse, r2, nll, crps and the share of targets within the interval of this coverage.

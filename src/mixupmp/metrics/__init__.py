@@ -3,7 +3,6 @@
 from mixupmp.metrics.catalog import METRICS, Metric, evaluated_metrics, metric_named, standard_metrics
 from mixupmp.metrics.checks import GuaranteeWarning
 from mixupmp.metrics.comparison import MetricRow, MetricTable, Summary, best, difference, display, single, summarize
-from mixupmp.metrics.detection import Detection, detection
 from mixupmp.metrics.regression import (
     gaussian_crps,
     interval_coverage,
@@ -15,7 +14,15 @@ from mixupmp.metrics.regression import (
 )
 from mixupmp.metrics.reliability import ReliabilityBin, Result, adaptive_calibration_error
 from mixupmp.metrics.scores import Scores, evaluate
-from mixupmp.metrics.uncertainty import gini, mutual_information, normalized_margin, predictive_entropy, variation_ratio
+from mixupmp.metrics.uncertainty import (
+    Detection,
+    detection,
+    gini,
+    mutual_information,
+    normalized_margin,
+    predictive_entropy,
+    variation_ratio,
+)
 
 __all__ = [
     "METRICS",

@@ -91,8 +91,7 @@ def _mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
 
 def _ndtr(values: Tensor) -> Tensor:
     """The distribution function of the standard Gaussian."""
-    result: Tensor = torch.special.ndtr(values)
-    return result
+    return torch.special.ndtr(values)
 
 
 def _check_coverage(coverage: float) -> None:

@@ -104,8 +104,7 @@ class Result:
         values = self.__dict__.get("values", {})  # not there yet while a copy is being made
         if name not in values:
             raise AttributeError(f"there is no metric {name!r}; there are {', '.join(values)}")
-        found: float = values[name]
-        return found
+        return values[name]
 
     @property
     def mutual_information(self) -> float | None:

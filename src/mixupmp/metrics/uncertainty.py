@@ -1,11 +1,16 @@
-"""How unsure a posterior is about each row (larger is less sure), and the margin of the paper's appendix A."""
+"""How unsure a posterior is about each row (larger is less sure), how well that tells rows from outside the training
+distribution, and the margin of the paper's appendix A.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mixupmp.core.errors import BadData, check
@@ -105,3 +110,53 @@ def normalized_margin(logits: Tensor, labels: Tensor, parameters: Iterable[Tenso
     squares = math.fsum(float(tensor.detach().double().square().sum()) for tensor in parameters)
     check(squares > 0, "parameters", squares, "the network's weights, not all zero (this is their squared norm)")
     return float((true - rival).min()) / math.pow(squares, order / 2)
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Metrics of detection; with equal uncertainties everywhere AUROC is .5 and FPR95 is 1."""
+
+    auroc: float  # P(an outside row is less sure than an inside one), ties counted half
+    aupr_out: float  # average precision with the outside rows as the positives
+    aupr_in: float  # average precision with the inside rows as the positives
+    fpr95: float  # the share of outside rows accepted as inside when 95% of the inside rows are
+
+
+def detection(inside: Tensor, outside: Tensor) -> Detection:
+    """AUROC, AUPR and FPR95 from the uncertainties of inside and outside rows (Hendrycks & Gimpel, 2017).
+
+    FPR95 takes the inside rows as the positives: the threshold is the lowest uncertainty that accepts at least 95% of
+    them, and rows of equal uncertainty are accepted together (Liang et al., 2018).
+
+    Parameters
+    ----------
+    inside, outside
+        (rows,); larger means less sure: entropy, mutual information, 1 - confidence.
+
+    Returns
+    -------
+    Detection
+        `auroc`, `aupr_in`, `aupr_out` and `fpr95`.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve  # takes a second to import
+
+    within, beyond = _scores(inside, "inside"), _scores(outside, "outside")
+    uncertainty = np.concatenate([within, beyond])
+    uncertainty = np.unique(uncertainty, return_inverse=True)[1]  # ranks: scikit-learn takes no infinity
+    is_inside = np.repeat((True, False), (len(within), len(beyond)))
+    accepted_outside, accepted_inside, _ = roc_curve(is_inside, -uncertainty, drop_intermediate=False)
+    enough = np.rint(accepted_inside * len(within)) * 100 >= 95 * len(within)  # in whole rows, free of rounding
+    return Detection(
+        auroc=float(roc_auc_score(~is_inside, uncertainty)),
+        aupr_out=float(average_precision_score(~is_inside, uncertainty)),
+        aupr_in=float(average_precision_score(is_inside, -uncertainty)),
+        fpr95=float(accepted_outside[enough].min()),
+    )
+
+
+def _scores(values: Tensor, name: str) -> NDArray[np.float64]:
+    scores = as_floats(values, name).double().cpu()
+    check(scores.ndim == 1, name, tuple(scores.shape), "of shape (rows,), one uncertainty for each row")
+    if len(scores) == 0 or bool(scores.isnan().any()):
+        raise BadData(f"{name} must hold at least one uncertainty and no NaN.")
+    return scores.numpy()

@@ -84,8 +84,7 @@ def factory_for(
         raise InvalidArgument("network", network, "None, a name, an nn.Module, or a callable that builds one")
     if required_arguments(network) == 2:
         return Sized(network, shape, outputs)
-    factory: NetworkFactory = network
-    return factory
+    return network
 
 
 def for_encoder(network: NetworkChoice, encoder: Encoder | None) -> NetworkChoice:

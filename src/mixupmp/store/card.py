@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mixupmp.core.foreign import Json
-from mixupmp.core.likelihoods import Categorical
 from mixupmp.core.member_summary import MemberSummary, left_out, member_notes
 from mixupmp.core.spec import encode, shown
 from mixupmp.metrics import display
@@ -36,7 +35,7 @@ def model_card(
 def _what_it_is(record: FitRecord, summaries: Sequence[MemberSummary]) -> str:
     task, sampler = record.task, record.method.sampler
     shape = " x ".join(map(str, task.input_shape))
-    classes = task.likelihood.outputs if isinstance(task.likelihood, Categorical) else None
+    classes = task.likelihood.classes
     about = "a number with its variance" if classes is None else f"one of {classes} classes"
     about += f": {', '.join(task.classes[:20])}" if task.classes else ""
     kept = len(summaries) - len(left_out(summaries))

@@ -11,7 +11,7 @@ from mixupmp.core.methods import Method
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.store.record import read_record
 from mixupmp.web.report import EvaluatedRun, Evaluation
-from mixupmp.web.report.evaluated_run import method_title
+from mixupmp.web.report.evaluated import method_title
 from mixupmp.web.report.evaluation import most_telling
 
 

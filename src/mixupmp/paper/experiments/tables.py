@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import rankdata, studentized_range
 
 from mixupmp.decide.search import Search
+from mixupmp.metrics import METRICS, best, single
 from mixupmp.paper.figures import REFERENCE, color_of, panels, save
 from mixupmp.paper.rivals import ours, rivals, slow_rivals
 from mixupmp.paper.study import Study
@@ -31,7 +32,7 @@ HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
 DATASETS = {"smoke": ("development",), "cpu": tuple(HALVES), "paper": tuple(HALVES)}
 SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
 SHOWN = ("nll", "brier", "ece", "acc", "aurc")
-Scores = Mapping[str, Mapping[str, float]]  # of each classifier on each set, means over folds
+MeansBySet = Mapping[str, Mapping[str, float]]  # of each classifier on each set, means over folds
 
 
 def run(study: Study, half: str) -> None:
@@ -165,7 +166,7 @@ def means(records: Sequence[dict[str, Any]], metric: str, kind: str = "calibrate
     return {name: {key: fmean(folds) for key, folds in sets.items()} for name, sets in values.items()}
 
 
-def mean_ranks(scores: Scores) -> dict[str, float]:
+def mean_ranks(scores: MeansBySet) -> dict[str, float]:
     """The mean over sets of each classifier's rank; 1 is the best, ties share theirs."""
     names = list(scores)
     table = np.array([list(scores[name].values()) for name in names])
@@ -261,13 +262,14 @@ def _error(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) / sqrt(len(values))
 
 
-def _by_set(scores: Scores) -> list[str]:
+def _by_set(scores: MeansBySet) -> list[str]:
     """Calibrated NLL of every classifier on every set."""
     names = list(scores)
     lines = ["| set | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
     for name in next(iter(scores.values())):
-        best = min(scores[one][name] for one in names)
-        cells = (f"**{v:.4f}**" if v == best else f"{v:.4f}" for v in (scores[one][name] for one in names))
+        values = single({one: scores[one][name] for one in names})
+        bold = best(METRICS["nll"], values)
+        cells = (f"**{v.mean:.4f}**" if one in bold else f"{v.mean:.4f}" for one, v in values.items())
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
@@ -275,10 +277,10 @@ def _by_set(scores: Scores) -> list[str]:
 def _picture(ranks: Mapping[str, float], difference: float, folder: Path, half: str) -> None:
     """Mean ranks, with the critical difference from the best."""
     names = sorted(ranks, key=lambda name: -ranks[name])
-    best = min(ranks.values())
+    first = min(ranks.values())
     with styled():
         figure, [[axis]] = panels(1, 1, 6.4, 0.6 + 0.32 * len(names))
-        axis.axvspan(best, best + difference, color=REFERENCE, alpha=0.25, label="critical difference from the best")
+        axis.axvspan(first, first + difference, color=REFERENCE, alpha=0.25, label="critical difference from the best")
         for place, name in enumerate(names):
             axis.plot([ranks[name]], [place], "o", color=color_of(name))
         axis.set_yticks(range(len(names)), names)

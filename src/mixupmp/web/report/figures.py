@@ -9,7 +9,7 @@ import numpy as np
 
 from mixupmp.metrics import ReliabilityBin
 from mixupmp.web.report.chart import Axis, Chart, Figure, percent
-from mixupmp.web.report.evaluated_run import EvaluatedRun
+from mixupmp.web.report.evaluated import EvaluatedRun
 from mixupmp.web.report.findings import calibration_verdict, percentage
 from mixupmp.web.report.statistics import share_error
 from mixupmp.web.report.table import ReportTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mixupmp.metrics import METRICS
-from mixupmp.web.report.evaluated_run import EvaluatedRun
+from mixupmp.web.report.evaluated import EvaluatedRun
 from mixupmp.web.report.statistics import RunMetrics, is_clear, paired_difference, rows_near
 
 CLOSE = 0.01  # OE and UE up to which confidence is called right

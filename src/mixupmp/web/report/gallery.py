@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mixupmp.core.tokenizers import Vocabulary
 from mixupmp.web.png import data_uri, is_picture, is_wave, wave_picture
-from mixupmp.web.report.evaluated_run import EvaluatedRun
+from mixupmp.web.report.evaluated import EvaluatedRun
 from mixupmp.web.report.evaluation import confidently_wrong, most_uncertain
 from mixupmp.web.report.findings import percentage
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mixupmp.metrics import METRICS, Metric
 from mixupmp.web.report.chart import Axis, Chart, Figure, Heatmap, percent, plain_number
-from mixupmp.web.report.evaluated_run import EvaluatedRun
+from mixupmp.web.report.evaluated import EvaluatedRun
 from mixupmp.web.report.findings import percentage
 from mixupmp.web.report.statistics import Floats, disagreement
 from mixupmp.web.report.table import ReportTable

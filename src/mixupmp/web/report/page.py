@@ -19,7 +19,7 @@ from mixupmp.store.record import FitRecord
 from mixupmp.web.pages import render
 from mixupmp.web.report import figures, member_figures
 from mixupmp.web.report.chart import Figure
-from mixupmp.web.report.evaluated_run import EvaluatedRun, distinguished
+from mixupmp.web.report.evaluated import EvaluatedRun, distinguished
 from mixupmp.web.report.findings import hardest_class, summary_points
 from mixupmp.web.report.gallery import galleries
 from mixupmp.web.report.snippet import snippet

@@ -18,7 +18,7 @@ from mixupmp.store.load import load
 from mixupmp.store.lock import RunLocked
 from mixupmp.store.manifest import Sealed
 from mixupmp.store.record import read_record
-from mixupmp.web.report.evaluated_run import EvaluatedRun, evaluated_run, method_title
+from mixupmp.web.report.evaluated import EvaluatedRun, evaluated_run, method_title
 from mixupmp.web.report.evaluation import Evaluation, evaluate, keep, kept
 from mixupmp.web.report.page import write_report
 

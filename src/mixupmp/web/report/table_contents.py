@@ -11,7 +11,7 @@ import torch
 from mixupmp.core.spec import encode
 from mixupmp.decide.detect import PROBABILITY_SCORES
 from mixupmp.metrics import Metric, Summary, best, difference, summarize
-from mixupmp.web.report.evaluated_run import EvaluatedRun
+from mixupmp.web.report.evaluated import EvaluatedRun
 from mixupmp.web.report.statistics import is_clear, paired_difference, shown_metrics
 from mixupmp.web.report.table import ReportCell, ReportTable
 
