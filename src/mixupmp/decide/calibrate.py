@@ -225,7 +225,7 @@ def _fit_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
         return identity
     fitted = _estimate_vector(probabilities, labels)
     if fitted.at_bound:
-        warnings.warn(f"{bound_message(fitted)}.", CalibrationWarning, stacklevel=3)
+        warn_at_user_line(f"{bound_message(fitted)}.", CalibrationWarning)
     return fitted
 
 
