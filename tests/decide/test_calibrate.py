@@ -60,6 +60,7 @@ def test_temperature_is_the_minimum_of_the_penalized_nll_to_six_digits(deviation
     assert fitted.temperature == pytest.approx(1 / best.x, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::mixupmp.decide.calibrate.CalibrationWarning")
 @pytest.mark.parametrize("kind", ["temperature", "vector"])
 @pytest.mark.parametrize("seed", range(6))
 def test_never_worse_than_doing_nothing_on_the_rows_of_the_fit(kind: str, seed: int) -> None:
@@ -183,6 +184,7 @@ def test_vector_scaling_recovers_scales_and_shifts() -> None:
     assert nll(fitted(p), y) <= nll(truth(p), y)
 
 
+@pytest.mark.filterwarnings("ignore::mixupmp.decide.calibrate.CalibrationWarning")
 def test_vector_scaling_stays_finite_where_classes_part_perfectly() -> None:
     p = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]).repeat(5, 1)
     fitted = fit_calibrator("vector", p, torch.arange(3).repeat(5))
@@ -190,6 +192,7 @@ def test_vector_scaling_stays_finite_where_classes_part_perfectly() -> None:
     assert max(map(abs, fitted.scales + fitted.shifts)) < 100
 
 
+@pytest.mark.filterwarnings("ignore::mixupmp.decide.calibrate.CalibrationWarning")
 def test_vector_scaling_has_no_negative_scales() -> None:
     p, y = skewed(400, 1.0, classes=3)
     fitted = fit_calibrator("vector", p, (y + 1) % 3)  # labels that contradict the probabilities
@@ -197,6 +200,16 @@ def test_vector_scaling_has_no_negative_scales() -> None:
     assert min(fitted.scales) >= 1 / 8
     with pytest.raises(InvalidArgument, match="zero or more"):
         VectorScaling((1.0, -0.1), (0.0, 0.0))
+
+
+def test_vector_scaling_at_its_bounds_says_so() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.softmax(10 * torch.randn(500, 3, generator=generator), -1)
+    with pytest.warns(CalibrationWarning, match=r"scales of classes 0, 1, 2 ended at a bound \(0.125 to 4\): .*rows"):
+        found = fit_calibrator("vector", probabilities, 2 - probabilities.argmax(1))
+    assert isinstance(found, VectorScaling)
+    assert found.at_bound
+    assert not VectorScaling((1.0, 2.0), (0.0, 0.0)).at_bound
 
 
 def test_isotonic_finds_a_curve_that_is_no_temperature() -> None:

@@ -345,7 +345,8 @@ def test_the_temperature_of_the_chosen_comes_from_further_parts(
     search = Search(ratios=(), alphas=(1.0,), validation=0.2, parts=2, epochs=epochs)
     two = select(plan, search, engine=engine)
     four = select(plan, replace(search, calibration_parts=4), engine=engine)
-    assert (four.chosen, four.rows, four.member_fits) == (two.chosen, two.rows, two.member_fits)
+    assert (four.chosen, four.rows, two.calibration_rows) == (two.chosen, two.rows, two.rows)
+    assert four.member_fits == two.member_fits + 2 * 4
     assert [r.scores for r in four.results] == [r.scores for r in two.results]
     chosen = four.chosen.applied(plan)
     pairs = [(train.read(), held.read()) for train, held in disjoint_parts(plan.train, 0.2, 4, plan.seed)]
@@ -357,7 +358,7 @@ def test_the_temperature_of_the_chosen_comes_from_further_parts(
     assert four.calibrator.temperature == pytest.approx(wanted.temperature, rel=1e-5)
     assert wanted.temperature != 1.0
     assert four.detector is not None
-    assert four.detector.rows == len(probabilities)
+    assert four.detector.rows == four.calibration_rows == len(probabilities)
 
 
 def test_by_default_a_temperature_comes_from_two_hundred_rows_if_there_are_so_many(plan: Plan) -> None:

@@ -30,7 +30,7 @@ def model(shuffled: Any, quick: Recipe) -> MixupMPClassifier:
 def test_a_fitted_classifier_detects_without_more_rows(model: MixupMPClassifier, shuffled: Any) -> None:
     assert model.detector_.refitted
     assert model.selection_ is not None
-    assert model.detector_.rows == model.selection_.rows, "those that the temperature was fitted to"
+    assert model.detector_.rows == model.selection_.calibration_rows, "those that the temperature was fitted to"
     found = model.detect(shuffled[0][100:], false_alarm=0.1)
     assert found.score == "entropy"
     assert found.scores.shape == found.p_values.shape == found.flagged.shape == (50,)

@@ -194,7 +194,8 @@ def _chosen(selection: Selection, settings: Settings) -> str:
     if found.epochs is not None:
         parts.append(f"{found.epochs} epochs")
     if selection.calibrator is not None:
-        parts.append(f"temperature {selection.calibrator.temperature:.2f}")
+        more = f" (on {selection.calibration_rows})" if selection.calibration_rows > selection.rows else ""
+        parts.append(f"temperature {selection.calibrator.temperature:.2f}{more}")
     return f"Chosen on {selection.rows} held-out rows: {', '.join(parts)}."
 
 

@@ -221,8 +221,12 @@ def _fit_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:
     classes = probabilities.shape[1]
     identity = VectorScaling((1.0,) * classes, (0.0,) * classes)
     gains = _gains(lambda kept: _estimate_vector(probabilities[kept], labels[kept]), probabilities, labels)
-    helps = gains.mean() > 0 and beyond(gains, torch.ones_like(gains), 1.0)
-    return _estimate_vector(probabilities, labels) if helps else identity
+    if not (gains.mean() > 0 and beyond(gains, torch.ones_like(gains), 1.0)):
+        return identity
+    fitted = _estimate_vector(probabilities, labels)
+    if fitted.at_bound:
+        warn_at_user_line(f"{bound_message(fitted)}.", CalibrationWarning)
+    return fitted
 
 
 def _estimate_vector(probabilities: Tensor, labels: Tensor) -> VectorScaling:

@@ -68,6 +68,16 @@ class VectorScaling:
         must = "zero or more: a negative scale would turn evidence for a class into evidence against it"
         check(min(self.scales) >= 0, "scales", self.scales, must)
 
+    @property
+    def at_bound(self) -> bool:
+        """Whether a scale of the fit ran into those of `TEMPERATURE_BOUNDS`: the rows did not determine it."""
+        return len(self._bounded) > 0
+
+    @property
+    def _bounded(self) -> list[int]:
+        low, high = (1 / bound for bound in reversed(TEMPERATURE_BOUNDS))
+        return [number for number, scale in enumerate(self.scales) if not low < scale < high]
+
     @torch.no_grad()
     def __call__(self, probabilities: Tensor) -> Tensor:
         values = _as_double(probabilities, len(self.scales))
@@ -139,7 +149,12 @@ class MemberCalibrators:
 
 
 def bound_message(calibrator: Calibrator | VarianceFactor | None) -> str | None:
-    """What to say of a temperature or a variance factor that ended at its bound; None where that is not so."""
+    """What to say of a temperature, scale or variance factor that ended at its bound; None where that is not so."""
+    if isinstance(calibrator, VectorScaling) and calibrator.at_bound:
+        classes = ", ".join(map(str, calibrator._bounded[:5])) + ", ..." * (len(calibrator._bounded) > 5)
+        bounds = " to ".join(f"{1 / bound:g}" for bound in reversed(TEMPERATURE_BOUNDS))
+        hint = "Give more rows, or fit a temperature, which needs fewer"
+        return f"scales of classes {classes} ended at a bound ({bounds}): the rows do not determine them. {hint}"
     if not isinstance(calibrator, Temperature | VarianceFactor) or not calibrator.at_bound:
         return None
     if isinstance(calibrator, Temperature):

@@ -52,6 +52,7 @@ class Selection:
     detector: Detector | None = None
     variance: VarianceFactor | None = None
     note: str | None = None
+    calibration_rows: int = 0  # held out for temperature and detector: `rows`, or more with `Search.calibration_parts`
 
     def table(self) -> str:
         """The results as a Markdown table."""
@@ -91,6 +92,7 @@ class Selection:
                 "member_fits": self.member_fits,
                 "seconds": round(self.seconds, 1),
                 "temperature": None if self.calibrator is None else self.calibrator.temperature,
+                "calibration_rows": self.calibration_rows,
                 "variance_factor": None if self.variance is None else self.variance.factor,
                 "curve": curve,
             }
@@ -155,8 +157,16 @@ def select(
         note = evaluator.worse_than_constant(chosen.losses[members])
         return replace(selection, variance=evaluator.variance(best) if search.calibrate else None, note=note)
     if not search.calibrate:
-        return replace(selection, detector=refitted_detector(best))
-    held = evaluator.held
-    more_held, more = evaluator.further_outputs(chosen.candidate, members)
-    calibrator, detector = calibration([*held, *more_held], [*best, *more])
-    return replace(selection, calibrator=calibrator, detector=detector)
+        return replace(selection, detector=refitted_detector(best), calibration_rows=evaluator.rows)
+    held, count = evaluator.held, len(evaluator.further)
+    with connected(address) if engine == "ray" else nullcontext():
+        further, outputs = evaluator.further_outputs(chosen.candidate, members)
+    calibrator, detector = calibration([*held, *further], [*best, *outputs])
+    return replace(
+        selection,
+        calibrator=calibrator,
+        detector=detector,
+        calibration_rows=sum(map(len, [*held, *further])),
+        member_fits=fits + members * count,
+        seconds=time.perf_counter() - started,
+    )
