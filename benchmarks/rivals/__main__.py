@@ -96,9 +96,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--tables", nargs="*", default=["vehicle", "saheart", "wdbc"], help="of KEEL")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument(
-        "--resume", action="store_true", help="keep what the file in --out has of a stopped run"
-    )
+    parser.add_argument("--resume", action="store_true", help="keep what the file in --out has of a stopped run")
     parser.add_argument("--out", type=Path, default=ROOT / "results/rivals")
     given = parser.parse_args()
     python = install(given.environment)

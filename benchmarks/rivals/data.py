@@ -35,7 +35,6 @@ class Images(NamedTuple):
             nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10),
         )  # fmt: skip
 
-
     def without_quarter(self) -> tuple[Images, Images]:
         """To fit and to choose settings by: three of four training rows, and each fourth."""
         held = torch.arange(len(self.train)) % 4 == 0
