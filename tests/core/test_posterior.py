@@ -170,7 +170,7 @@ def test_fewer_networks_than_wanted_are_told() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([[0.0] * 4], "inputs must be a tensor or an array"),
+        ([["a"] * 4], "inputs must be a tensor or an array"),
         (torch.zeros(3, 5), r"inputs must be of shape \(rows, 4\), got \(3, 5\)"),
         (torch.zeros(4), r"inputs must be of shape \(rows, 4\), got \(4,\)"),
         (torch.tensor(1.0), r"inputs must be of shape \(rows, 4\)"),

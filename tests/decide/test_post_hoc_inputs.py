@@ -73,7 +73,7 @@ def as_tensors(X: Any) -> Any:
 def test_inputs_go_to_the_network_as_it_takes_them(network: Any, X: Any) -> None:
     given = network()
     posterior = posterior_of(given, X, LABELS, members=2, recipe=QUICK, validation=(X, LABELS))
-    rows = as_tensors(X)
+    rows = X.tolist() if isinstance(X, np.ndarray) else as_tensors(X)
     alone = ensemble_of([given], rows).probabilities(rows)
     assert posterior.probabilities(rows).shape == alone.shape == (ROWS, 3)
 
@@ -192,6 +192,12 @@ IMAGES: dict[str, tuple[Any, Any]] = {
     "whole numbers": (FIRST.astype(np.int64), FIRST),
     "uint16": (DEEP, np.float32(DEEP.transpose(0, 3, 1, 2)) / 65_535),
     "gray uint16": (torch.from_numpy(DEEP[..., 0]), np.float32(DEEP[:, None, ..., 0]) / 65_535),
+    "black and white PIL images": ([Image.fromarray(image > 99) for image in GRAY], 255 * np.uint8(GRAY[:, None] > 99)),
+    "true and false": (FIRST > 99, np.float32(FIRST > 99)),
+    "true and false, channels last": (BYTES > 99, np.float32(FIRST > 99)),
+    "bytes in another order": ((BYTES / 255).astype(">f8"), np.float32(FIRST / 255)),
+    "lists": ((FIRST / 255).tolist(), np.float32(FIRST / 255)),
+    "a list of tensors": ([torch.from_numpy(image / 255) for image in FIRST], np.float32(FIRST / 255)),
 }
 
 
@@ -243,6 +249,16 @@ def test_images_that_a_network_cannot_take_are_refused_with_the_option() -> None
         posterior_of(Sentences(), IDS.astype(float), LABELS, layout="tokens")
     with pytest.raises(InvalidArgument, match="channels first, where all axes"):
         posterior_of(convolution(3), BYTES[:, :3, :3], LABELS, layout="NHWC")
+    for axes in (1, 3):
+        with pytest.raises(InvalidArgument, match="got 'complex64'"):
+            posterior_of(convolution(3), np.ones((ROWS, 3, 6, 8)[: axes + 1], np.complex64), LABELS)
+    with pytest.raises(InvalidArgument, match="X must be of two axes or more, the first of them rows"):
+        posterior_of(mlp(), np.zeros(ROWS), LABELS)
+    with pytest.raises(InvalidArgument, match=r"3 channels instead\. Axes in another order"):
+        posterior_of(convolution(4), FIRST, LABELS, layout="NCHW")
+    for way in (lambda X: posterior_of(convolution(3), X, LABELS), lambda X: ensemble_of([convolution(3)], X)):
+        with pytest.raises(InvalidArgument, match=r"got '8 x 6 L'.*Convert or resize them: image\.convert\('RGB'\)"):
+            way(IMAGES["gray PIL images"][0])
     deep = posterior_of(convolution(3), DEEP, LABELS, members=1, recipe=QUICK)
     with pytest.raises(InvalidArgument, match=r"of shape \(rows, 3, 6, 8\)"):
         deep.probabilities(DEEP[:, :5])

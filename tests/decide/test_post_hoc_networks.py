@@ -153,3 +153,17 @@ def test_a_network_that_classifies_every_token_is_refused_with_what_to_do() -> N
     tokens = random.integers(0, 9, (ROWS, 5))
     with pytest.raises(InvalidArgument, match=r"'score' is applied to every token.*module that picks one before it"):
         posterior_of(EveryToken(), tokens, LABELS, members=1, recipe=QUICK)
+
+
+def test_weights_that_are_not_finite_and_wrapped_networks_are_named() -> None:
+    broken = Network(same)
+    broken.first.weight.data.fill_(float("nan"))
+    with pytest.raises(InvalidArgument, match="one whose outputs are finite"):
+        by_heads(broken)
+    with pytest.raises(InvalidArgument, match=r"Pass the module that was compiled: network\._orig_mod"):
+        by_heads(torch.compile(Network(same), backend="eager"))
+    scripted = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    scripted.__class__ = type("Scripted", (torch.jit.ScriptModule, nn.Sequential), {})  # torch.jit.script warns
+    for way in (by_heads, by_classifier, by_ensemble):
+        with pytest.raises(InvalidArgument, match=r"a module as it was before torch\.jit"):
+            way(scripted)

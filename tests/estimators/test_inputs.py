@@ -295,3 +295,12 @@ def test_a_loader_with_a_sampler_of_its_own_is_refused() -> None:
         model(lazy).fit(loader)
     with warnings.catch_warnings(), pytest.raises(BadData, match="empty"):
         model(lazy).fit(Subset(Live(), []))
+
+
+@pytest.mark.filterwarnings("ignore:members reached")
+def test_a_list_of_arrays_is_the_array_of_them() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (12, 5, 6, 3)).astype(np.uint8)
+    model = DeepEnsembleClassifier(1, epochs=1, calibrate=False, network=lazy, random_state=0)
+    for X in (images, list(images), [torch.from_numpy(image) for image in images]):
+        found = model.fit(X, np.arange(12) % 2).predict_proba(X)
+        assert np.array_equal(found, model.predict_proba(images))

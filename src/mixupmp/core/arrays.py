@@ -45,7 +45,8 @@ class ArrayLayout:
         if tuple(found.shape[1:]) != self.shape:
             must = f"of shape (rows, {', '.join(map(str, self.shape))}), as in fit"
             raise InvalidArgument("X", tuple(getattr(X, "shape", found.shape)), must)
-        if found.is_floating_point() == (self.pixels or self.deep):
+        either = found.dtype == torch.bool and not self.deep
+        if not either and found.is_floating_point() == (self.pixels or self.deep):
             kinds = ("floats", f"whole numbers from 0 to {255 if self.pixels else DEEPEST_PIXEL}")
             raise InvalidArgument("X", str(found.dtype), f"{kinds[self.pixels or self.deep]}, as in fit")
         return _as_numbers(found, self.pixels, self.deep)
@@ -73,18 +74,32 @@ def check_rectangular(X: object, name: str = "X") -> None:
 def as_array(X: Any, name: str = "X") -> Tensor:
     """X as a tensor: an array, a tensor, nested lists or a list of PIL images."""
     if isinstance(X, Tensor):
-        return X.detach().cpu()
+        return as_tensor(X, name).detach().cpu()
     if is_images(X):
         sizes = sorted({(image.height, image.width, image.mode) for image in X})
         if len(sizes) > 1:
             raise BadData(f"images differ: {sizes[0]} and {sizes[1]} (height, width, mode). Resize or convert them.")
-        palette = X[0].mode in ("P", "1", "PA")
-        X = np.stack([np.asarray(image.convert("RGB") if palette else image) for image in X])
+        wanted = {"P": "RGB", "PA": "RGB", "1": "L"}.get(X[0].mode)  # those of indices, and of bits
+        X = np.stack([np.asarray(image if wanted is None else image.convert(wanted)) for image in X])
     check_rectangular(X, name)
-    array = np.asarray(X)
-    check(array.dtype.kind in "biuf", name, array.dtype, "an array of numbers")
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return torch.from_numpy(np.require(array.astype(np.uint8) if array.dtype.kind == "b" else array, None, ["C", "W"]))
+    return as_tensor(np.require(X, None, ["C", "W"]) if isinstance(X, np.ndarray) else X, name)
+
+
+def as_tensor(X: Any, name: str = "inputs") -> Tensor:
+    """An array, a tensor or nested lists of numbers as a tensor of their own type."""
+    must = "a tensor or an array of numbers"
+    if isinstance(X, Tensor):
+        check(not X.is_complex(), name, X.dtype, must)
+        return X
+    try:
+        array = np.ascontiguousarray(X)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        tensor = torch.as_tensor(array) if array.dtype.kind in "biuf" else None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgument(name, type(X).__name__, must, f"{str(error).rstrip('.')}.") from error
+    if tensor is None:
+        raise InvalidArgument(name, str(array.dtype), must)
+    return tensor
 
 
 def read_arrays(
@@ -115,6 +130,7 @@ def read_as_taken(
     gray images, with an axis for their channel, if the network takes them so.
     """
     array = as_array(X, name)
+    array = array.float() if array.dtype == torch.bool else array  # 0 and 1, not 1 of 255
     check(len(array) > 0, name, tuple(array.shape), "at least one row")
     if layout is None and not is_images(X):
         gray = array.ndim == 3 and not array.is_floating_point()
@@ -124,7 +140,7 @@ def read_as_taken(
         known = [order for order in ARRAY_LAYOUTS if len(order) == array.ndim]
         taken = [order for order in known if takes(_rows_of(array[:2], order, name)[0])]
         layout = taken[0] if len(taken) == 1 else None
-    rows, found = read_arrays(X, layout, name=name)
+    rows, found = read_arrays(X if is_images(X) else array, layout, name=name)
     cube = found.order.endswith("C") and len(set(found.shape)) == 1
     must = "an array with its channels first, where all axes of a row are of one length"
     check(not cube, name, tuple(array.shape), must, "Transpose it.")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mixupmp.core.cut import PLACE, Cut, calls, check_head, features_at
 from mixupmp.core.errors import InvalidArgument
-from mixupmp.core.given_network import in_eval_mode
+from mixupmp.core.given_network import in_eval_mode, logits_of
 
 
 def find_cuts(network: nn.Module, inputs: Tensor, most: int = 3) -> list[Cut]:
@@ -52,7 +52,14 @@ def named_cut(network: nn.Module, layer: str, inputs: Tensor) -> Cut:
 
 def no_cut(network: nn.Module, inputs: Tensor) -> InvalidArgument:
     """The error for a network in which no cut is found, with the reason where it is known."""
+    kind = type(network).__name__
+    with in_eval_mode(network), torch.no_grad():
+        finite = bool(torch.isfinite(logits_of(network(inputs))).all())
+    if not finite:
+        return InvalidArgument("network", kind, "one whose outputs are finite", "Look for NaN in its weights.")
     hint = "Name the layer whose outputs are features: body='features'."
+    if hasattr(network, "_orig_mod"):
+        hint = "Pass the module that was compiled: network._orig_mod."
     linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and name]
     called = calls(network, linear, inputs)
     if called:
@@ -60,7 +67,7 @@ def no_cut(network: nn.Module, inputs: Tensor) -> InvalidArgument:
             (features,) = features_at(network, [Cut(called[-1], "input")], inputs)
         if features.ndim == 3:
             hint = f"{called[-1]!r} is applied to every token. Wrap the network in a module that picks one before it."
-    return InvalidArgument("network", type(network).__name__, "one that ends with linear layers", hint)
+    return InvalidArgument("network", kind, "one that ends with linear layers", hint)
 
 
 def _found(cuts: list[Cut]) -> str:

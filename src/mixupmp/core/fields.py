@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.arrays import as_tensor
 from mixupmp.core.errors import BadData, InvalidArgument, check
 from mixupmp.core.rows import Standardize
 
@@ -134,6 +135,8 @@ class Fields:
         """(rows, *shape) of a dict, a tuple or, for tokens, a tensor; packed rows are returned as they are."""
         if isinstance(inputs, Tensor) and inputs.dtype == self.dtype and tuple(inputs.shape[1:]) == self.shape:
             return inputs
+        if self.single and isinstance(inputs, list) and not (len(inputs) == 1 and hasattr(inputs[0], "ndim")):
+            inputs = as_tensor(inputs)  # rows of tokens, each a list
         given, names = _items(inputs), [field.name for field in self.fields]
         if sorted(name for name, _ in given) != sorted(names):
             must = f"a dict with {', '.join(names)}" if names[0] else f"a tuple of {len(names)} tensors"
@@ -206,14 +209,6 @@ def parted(batch: object) -> tuple[Any, Any]:
         raise BadData(f"a Dataset must give {must}, got {type(batch).__name__}.")
     inputs = batch[0] if len(batch) == 2 else batch[:-1]
     return tuple(inputs) if isinstance(inputs, list) else inputs, batch[-1]
-
-
-def as_tensor(values: object, name: str = "inputs") -> Tensor:
-    """An array, tensor or nested lists as a tensor."""
-    try:
-        return torch.as_tensor(values if isinstance(values, Tensor) else np.ascontiguousarray(values))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidArgument(name, type(values).__name__, "a tensor or an array of numbers", f"{error}.") from error
 
 
 def is_several(inputs: object) -> bool:

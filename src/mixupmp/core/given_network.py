@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from mixupmp.core.arrays import ArrayLayout, is_images, read_as_taken
+from mixupmp.core.arrays import ArrayLayout, as_tensor, is_images, read_as_taken
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fields import Fields, as_tensor
+from mixupmp.core.fields import Fields
 from mixupmp.core.layouts import check_layout
 from mixupmp.core.rows import Standardize
 
@@ -43,7 +43,9 @@ def in_eval_mode(network: nn.Module) -> Iterator[None]:
 
 
 def check_sized(network: nn.Module, name: str) -> None:
-    """Raise unless a network that is said to be trained has all its weights."""
+    """Raise unless a network that is said to be trained has all its weights, and can be copied and changed."""
+    scripted = isinstance(network, torch.jit.ScriptModule)
+    check(not scripted, name, type(network).__name__, "a module as it was before torch.jit")
     lazy = any(is_lazy(parameter) for parameter in network.parameters())
     check(not lazy, name, type(network).__name__, "trained: a lazy layer of this network has no weights yet")
 
@@ -77,12 +79,12 @@ def tried(network: nn.Module, scaled: Tensor) -> Any:
         must = f"one that takes inputs {tuple(scaled.shape)} of {scaled.dtype}"
         hint = str(error).partition("\n")[0]
         if re.search("shape|size|dimension|channel|indices", hint) and "dtype" not in hint:
-            hint += (
-                " Axes in another order, or tokens? `layout` of fit, posterior_of and ensemble_of says so: "
+            hint = hint.rstrip(".") + (
+                ". Axes in another order, or tokens? `layout` of fit, posterior_of and ensemble_of says so: "
                 "'NHWC', 'NCT', 'tokens'."
             )
         if re.search("dtype|scalar type", hint) and not _is_float32(network):
-            hint += ". Convert it: network.float()."
+            hint = hint.rstrip(".") + ". Convert it: network.float()."
         raise InvalidArgument("network", type(network).__name__, must, hint) from error
 
 
@@ -130,13 +132,27 @@ def read_given(
         fields = tokens(array, name)
         return fields.pack(array.long()), fields, None
     if layout == "table" or axes < 3:
-        check(layout in (None, "table") and axes == 2, name, tuple(array.shape), "of the axes that `layout` says")
+        must = "of the axes that `layout` says" if axes > 1 else "of two axes or more, the first of them rows"
+        check(layout in (None, "table") and axes == 2, name, tuple(getattr(array, "shape", ())), must)
         scaling = standardize or (Standardize() if layout == "table" else as_taken(network, array))
         return scaling.pack(array), scaling, None
     numbers = standardize or Standardize()
     rows, found = read_as_taken(array, layout, lambda first: takes(network, first, numbers), name)
+    if images:
+        _check_images(network, X[0], numbers(rows[:2]), name)
     same = not images and rows.shape == array.shape and (rows.dtype == array.dtype or array.is_floating_point())
     return rows, numbers, None if same else found
+
+
+def _check_images(network: nn.Module, image: Any, scaled: Tensor, name: str) -> None:
+    """Raise, with what to do about PIL images, unless the network takes the scaled rows of them."""
+    device = next((parameter.device for parameter in network.parameters()), scaled.device)
+    try:
+        tried(network, scaled.to(device))
+    except InvalidArgument as error:
+        hint = "Convert or resize them: image.convert('RGB'), image.resize((width, height))."
+        given = f"{image.width} x {image.height} {image.mode}"
+        raise InvalidArgument(name, given, "images of the size and mode that the network takes", hint) from error
 
 
 def tokens(array: Tensor, name: str = "X") -> Fields:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mixupmp.core.arrays import as_tensor
 from mixupmp.core.encoders import Encoder
 from mixupmp.core.errors import BadData, InvalidArgument, check
 
@@ -208,11 +208,8 @@ class Standardize:
     blendable: ClassVar[bool] = True
 
     def pack(self, inputs: object) -> Tensor:
-        """The inputs as a tensor, of a tensor or an array: see `Fields` for networks that take several."""
-        if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biuf":
-            inputs = torch.as_tensor(np.ascontiguousarray(inputs))
-        if not isinstance(inputs, Tensor):
-            raise InvalidArgument("inputs", inputs, "a tensor or an array of numbers")
+        """The inputs as a tensor, of a tensor, an array or lists: see `Fields` for networks that take several."""
+        inputs = as_tensor(inputs)
         if inputs.ndim > 2 and not inputs.is_floating_point() and inputs.dtype not in (torch.uint8, torch.bool):
             hint = "Pass 8 bits as uint8, 16 bits as floats divided by 65535, and other numbers as floats."
             raise InvalidArgument("inputs", inputs.dtype, "uint8 pixels or floats, where rows have several axes", hint)

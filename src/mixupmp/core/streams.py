@@ -25,8 +25,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from mixupmp.core import seeds
+from mixupmp.core.arrays import as_tensor
 from mixupmp.core.errors import InvalidArgument, check, whole
-from mixupmp.core.fields import as_tensor, parted
+from mixupmp.core.fields import parted
 from mixupmp.core.rows import Rows, RowSource
 from mixupmp.core.stream_items import Collate, Collated, EpochKeys, IteratedItems, SeededItems
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from mixupmp.core.arrays import ArrayLayout
+from mixupmp.core.arrays import ArrayLayout, as_tensor
 from mixupmp.core.cut import Cut
 from mixupmp.core.cut_places import find_cuts, named_cut, no_cut
 from mixupmp.core.encoders import encoded
 from mixupmp.core.errors import InvalidArgument, check
-from mixupmp.core.fields import Fields, RawInputs, as_tensor, is_several
+from mixupmp.core.fields import Fields, RawInputs, is_several
 from mixupmp.core.given_network import as_taken, check_sized, read_given
 from mixupmp.core.heads import Heads, frozen_before
 from mixupmp.core.kernels import Kernel, identity

@@ -113,8 +113,15 @@ def _read_stream(
 
 def is_table(X: Inputs) -> bool:
     """Whether X has rows and columns, and is therefore scikit-learn's to check."""
-    dimensions = getattr(X, "ndim", None)
-    return not (isinstance(dimensions, int) and dimensions > 2)
+    return _dimensions(X) <= 2
+
+
+def _dimensions(X: Inputs) -> int:
+    """How many axes X has: its own, or one more than the first item of a list; 0 where that is not known."""
+    if isinstance(X, list):
+        return 1 + _dimensions(X[0]) if X else 1
+    dimensions = getattr(X, "ndim", 0)
+    return dimensions if isinstance(dimensions, int) else 0
 
 
 def read_table(

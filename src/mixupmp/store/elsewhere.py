@@ -12,10 +12,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mixupmp.core.arrays import Array, is_images, read_arrays
+from mixupmp.core.arrays import Array, as_tensor, is_images, read_arrays
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
 from mixupmp.core.errors import BadData, InvalidArgument, check
-from mixupmp.core.fields import Fields, as_tensor
+from mixupmp.core.fields import Fields
 from mixupmp.core.given_network import check_sized, logits_of, read_given, tried
 from mixupmp.core.layouts import ARRAY_LAYOUTS, check_layout
 from mixupmp.core.likelihoods import Categorical

@@ -192,7 +192,7 @@ def mixup_mp_for(
         None: only for tables, where neither a network nor a number of members is given.
     """
     if share_weights is None:
-        share_weights = len(shape) == 1 and not network and members is None
+        share_weights = len(shape) == 1 and (network is None or network == {}) and members is None
     if share_weights:
         usual = SHARED_MEMBERS if rows < MANY_ROWS else MEMBERS
         return shared_mixup_mp(ratio, alpha, usual if members is None else members)
@@ -206,7 +206,7 @@ def with_edges(
     table = len(task.input_shape) == 1
     if isinstance(network, str) and network == "tabular":
         network = {"name": network}
-    if not network and shared and table:
+    if (network is None or network == {}) and shared and table:
         network = {"name": "tabular", "hidden": SHARED_HIDDEN, "dropout": SHARED_DROPOUT}
     named = isinstance(network, Mapping) and network.get("name") == "tabular" and "edges" not in network
     if not (named and table):
