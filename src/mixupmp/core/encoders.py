@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mixupmp.core.arrays import ArrayLayout
 from mixupmp.core.columns import Columns
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 from mixupmp.core.tokenizers import Vocabulary, WordPieces
 
 SAMPLES_LIMIT = 2**26  # of a sound, in memory as floats: 256 MB
@@ -43,10 +43,10 @@ class Spectrogram:
     floor: float = 80.0
 
     def __post_init__(self) -> None:
-        check(whole(self.rate), "rate", self.rate, "a whole number of samples a second")
-        check(number(self.seconds) and 0 < self.seconds < inf, "seconds", self.seconds, "positive and finite")
-        check(number(self.floor) and 0 < self.floor < inf, "floor", self.floor, "positive and finite")
-        check(whole(self.window, 4) and self.window % 2 == 0, "window", self.window, "an even number, at least 4")
+        check(is_whole(self.rate), "rate", self.rate, "a whole number of samples a second")
+        check(is_number(self.seconds) and 0 < self.seconds < inf, "seconds", self.seconds, "positive and finite")
+        check(is_number(self.floor) and 0 < self.floor < inf, "floor", self.floor, "positive and finite")
+        check(is_whole(self.window, 4) and self.window % 2 == 0, "window", self.window, "an even number, at least 4")
         check(
             self.samples <= SAMPLES_LIMIT,
             "seconds",
@@ -54,7 +54,7 @@ class Spectrogram:
             f"at most {SAMPLES_LIMIT / self.rate:g} at this rate",
         )
         check(self.samples >= self.window, "window", self.window, f"at most {self.samples}, the samples of a row")
-        divides = whole(self.bands) and self.window // 2 % self.bands == 0
+        divides = is_whole(self.bands) and self.window // 2 % self.bands == 0
         check(divides, "bands", self.bands, f"a divisor of {self.window // 2}, half of the window")
 
     @property

@@ -90,16 +90,16 @@ def check_known(kind: str, name: object, known: Collection[str]) -> None:
         raise UnknownName(kind, str(name), known)
 
 
-def whole(value: object, least: int = 1) -> bool:
+def is_whole(value: object, least: int = 1) -> bool:
     """Whether this is an int (not a bool) of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether this is a real number (not a bool); NaN is one, but fails a comparison with any bound."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_dropout(rate: float) -> None:
     """Raise `InvalidArgument` unless this can be a dropout rate."""
-    check(number(rate) and 0 <= rate < 1, "dropout", rate, "a rate in [0, 1)")
+    check(is_number(rate) and 0 <= rate < 1, "dropout", rate, "a rate in [0, 1)")

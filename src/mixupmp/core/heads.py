@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mixupmp.core.cut import Cut, features_at, head_of
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
-from mixupmp.core.errors import check, whole
+from mixupmp.core.errors import check, is_whole
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Standardize
@@ -45,7 +45,7 @@ class Heads:
     def __post_init__(self) -> None:
         check_members(self.members)
         check(self.at in ("input", "output"), "at", self.at, "'input' or 'output'")
-        check(whole(self.repeats), "repeats", self.repeats, "a whole number, at least 1")
+        check(is_whole(self.repeats), "repeats", self.repeats, "a whole number, at least 1")
 
     @property
     def networks(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mixupmp.core.batch import Batch
-from mixupmp.core.errors import check, whole
+from mixupmp.core.errors import check, is_whole
 
 
 class Likelihood(Protocol):
@@ -54,7 +54,7 @@ class Categorical:
 
     def __post_init__(self) -> None:
         hint = "Labels of one class leave nothing to learn."
-        check(whole(self.classes, 2), "classes", self.classes, "at least 2", hint)
+        check(is_whole(self.classes, 2), "classes", self.classes, "at least 2", hint)
 
     @property
     def outputs(self) -> int:

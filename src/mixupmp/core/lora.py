@@ -21,7 +21,7 @@ from torch.nn import functional
 from mixupmp.core.attention import plain_attention
 from mixupmp.core.cut import in_order
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 from mixupmp.core.posterior import Posterior, Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.samplers import check_members
@@ -51,8 +51,8 @@ class LoRA:
 
     def __post_init__(self) -> None:
         check_members(self.members)
-        check(whole(self.rank), "rank", self.rank, "a whole number, at least 1")
-        check(number(self.scale) and self.scale > 0, "scale", self.scale, "positive")
+        check(is_whole(self.rank), "rank", self.rank, "a whole number, at least 1")
+        check(is_number(self.scale) and self.scale > 0, "scale", self.scale, "positive")
 
     @property
     def networks(self) -> int:

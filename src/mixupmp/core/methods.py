@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Literal
 
 from mixupmp.core.base_measures import BaseMeasure, ClassAdjustedMixup, Mixup, Perturbed, Uniform
-from mixupmp.core.errors import InvalidArgument, check, check_dropout, check_known, number
+from mixupmp.core.errors import InvalidArgument, check, check_dropout, check_known, is_number
 from mixupmp.core.kernels import Kernel, identity
 from mixupmp.core.predictive import Predictive
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace, Sampler
@@ -53,7 +53,7 @@ class Method:
         check(samples, "sampler", self.sampler, "a sampler, as Ensemble(4) or DropoutMasks(20)")
         check_dropout(self.dropout)
         share = self.validation_fraction
-        check(number(share) and 0 <= share < 1, "validation_fraction", share, "a share in [0, 1)")
+        check(is_number(share) and 0 <= share < 1, "validation_fraction", share, "a share in [0, 1)")
         must = "between 0 and 1 for a base measure that adapts to validation rows"
         check(share > 0 or not self.predictive.adaptive, "validation_fraction", share, must)
 

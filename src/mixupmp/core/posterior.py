@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mixupmp.core.encoders import Encoder, encoded
-from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, whole
+from mixupmp.core.errors import BadData, InvalidArgument, MixupMPError, check, is_whole
 from mixupmp.core.fields import Fields, RawInputs
 from mixupmp.core.foreign import Json
 from mixupmp.core.given_network import materialized
@@ -202,7 +202,7 @@ class Posterior(ABC):
             (members, rows of the block, outputs).
         """
         inputs = self._checked(inputs)
-        check(whole(batch_size), "batch_size", batch_size, "a whole number, at least 1")
+        check(is_whole(batch_size), "batch_size", batch_size, "a whole number, at least 1")
         for start, block in zip(range(0, len(inputs), batch_size), inputs.split(batch_size), strict=True):
             missing = batch_size - len(block) if pad else 0
             filled = torch.cat([block, block[-1:].expand(missing, *block.shape[1:])]) if missing else block

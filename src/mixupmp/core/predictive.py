@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from mixupmp.core import seeds
 from mixupmp.core.base_measures import AdaptiveBaseMeasure, AtLayer, BaseMeasure, samples_in_place
 from mixupmp.core.batch import Batch, concatenate
-from mixupmp.core.errors import InvalidArgument, check, number
+from mixupmp.core.errors import InvalidArgument, check, is_number
 from mixupmp.core.fields import Fields
 from mixupmp.core.kernels import Kernel, as_kernel, identity
 from mixupmp.core.likelihoods import Likelihood
@@ -54,7 +54,7 @@ class Predictive:
 
     def __post_init__(self) -> None:
         hint = "0 is the deep ensemble, infinity the Mixup ensemble."
-        check(number(self.ratio) and self.ratio >= 0, "ratio", self.ratio, "r = c/n in [0, infinity]", hint)
+        check(is_number(self.ratio) and self.ratio >= 0, "ratio", self.ratio, "r = c/n in [0, infinity]", hint)
         hint = "Try base=Mixup(1.0)."
         if self.ratio > 0 and self.base is None:
             raise InvalidArgument("base", None, f"a base measure, as ratio is {self.ratio}", hint)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from mixupmp.core.errors import check, number, whole
+from mixupmp.core.errors import check, is_number, is_whole
 from mixupmp.core.rows import RowSource
 
 _CHOICES: dict[str, tuple[object, ...]] = {
@@ -110,22 +110,22 @@ class Recipe:
 
     def _check_counts(self) -> None:
         for name in ("epochs", "threads"):
-            check(whole(getattr(self, name)), name, getattr(self, name), "a whole number, at least 1")
+            check(is_whole(getattr(self, name)), name, getattr(self, name), "a whole number, at least 1")
         for name in ("batch_size", "pseudo_batch_size"):
             value = getattr(self, name)
-            check(value is None or whole(value), name, value, "a whole number, at least 1, or None")
+            check(value is None or is_whole(value), name, value, "a whole number, at least 1, or None")
         check(self.batch_size != 1, "batch_size", 1, "at least 2", "One row cannot be mixed or batch-normalized.")
-        check(whole(self.unfreeze, 0), "unfreeze", self.unfreeze, "a whole number of epochs, zero or more")
+        check(is_whole(self.unfreeze, 0), "unfreeze", self.unfreeze, "a whole number of epochs, zero or more")
         after = self.epochs_after_interpolation
         must = "a whole number, zero or more, or None"
-        check(after is None or whole(after, 0), "epochs_after_interpolation", after, must)
-        listed = isinstance(self.milestones, list | tuple) and all(whole(epoch, 0) for epoch in self.milestones)
+        check(after is None or is_whole(after, 0), "epochs_after_interpolation", after, must)
+        listed = isinstance(self.milestones, list | tuple) and all(is_whole(epoch, 0) for epoch in self.milestones)
         check(listed, "milestones", self.milestones, "a list of epochs, whole numbers")
 
     def _check_numbers(self) -> None:
         for name, (must, allowed) in _NUMBERS.items():
             value = getattr(self, name)
-            check(number(value) and allowed(value), name, value, must)
+            check(is_number(value) and allowed(value), name, value, must)
 
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate at this step. A function of the step alone, so a resume needs no schedule state."""

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from mixupmp.core import seeds
 from mixupmp.core.dropout_posterior import DropoutPosterior
 from mixupmp.core.ensemble_posterior import EnsemblePosterior
-from mixupmp.core.errors import InvalidArgument, MissingExtra, check, whole
+from mixupmp.core.errors import InvalidArgument, MissingExtra, check, is_whole
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 from mixupmp.core.kernels import identity
 from mixupmp.core.laplace_posterior import LaplacePosterior
@@ -187,4 +187,4 @@ def _by_parameter(network: nn.Module, draws: Tensor, approximation: Any) -> dict
 
 def check_members(members: int) -> None:
     """Raise `InvalidArgument` unless this can be a number of members."""
-    check(whole(members), "members", members, "a whole number, at least 1")
+    check(is_whole(members), "members", members, "a whole number, at least 1")

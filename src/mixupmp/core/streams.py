@@ -26,7 +26,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from mixupmp.core import seeds
 from mixupmp.core.arrays import as_tensor
-from mixupmp.core.errors import InvalidArgument, check, whole
+from mixupmp.core.errors import InvalidArgument, check, is_whole
 from mixupmp.core.fields import parted
 from mixupmp.core.rows import Rows, RowSource
 from mixupmp.core.stream_items import Collate, Collated, EpochKeys, IteratedItems, SeededItems
@@ -58,7 +58,7 @@ class _Stream(ABC):
     encode: Callable[[Any], Tensor] = torch.as_tensor  # a batch's labels to class numbers
 
     def __post_init__(self) -> None:
-        check(whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
+        check(is_whole(self.workers, 0), "workers", self.workers, "a whole number, zero or more")
 
     @abstractmethod
     def raw(self, chunks: Sequence[Tensor], epoch: int = 0) -> Iterator[object]:
@@ -182,7 +182,7 @@ class IterableRows(_Stream):
             must = "the rows of an epoch, for a Dataset without a length"
             check(hasattr(self.dataset, "__len__"), "rows", None, must, "Pass IterableRows(dataset, rows=50_000).")
             self.rows = len(self.dataset)  # type: ignore[arg-type]
-        check(whole(self.rows), "rows", self.rows, "a whole number, at least 1")
+        check(is_whole(self.rows), "rows", self.rows, "a whole number, at least 1")
 
     def __len__(self) -> int:
         return self.rows or 0

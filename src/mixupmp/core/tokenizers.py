@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import check, check_known, whole
+from mixupmp.core.errors import check, check_known, is_whole
 from mixupmp.core.kernels.text import PADDING
 
 UNKNOWN = 1  # the token number of a word that is not in the vocabulary
@@ -40,7 +40,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         check(len(self.words) > 0, "words", self.words, "at least one word")
-        check(whole(self.length), "length", self.length, "a whole number of tokens, at least 1")
+        check(is_whole(self.length), "length", self.length, "a whole number of tokens, at least 1")
 
     @classmethod
     def of(cls, sentences: Iterable[str], most: int = 20_000, least: int = 2, longest: int = 64) -> Self:

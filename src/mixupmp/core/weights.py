@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.core.errors import check, number, whole
+from mixupmp.core.errors import check, is_number, is_whole
 
 
 @runtime_checkable
@@ -79,7 +79,7 @@ class StabilizedDirichlet:
 
     def __post_init__(self) -> None:
         must = "greater than 1, the bound M as a multiple of the rows"
-        check(number(self.bound) and self.bound > 1, "bound", self.bound, must)
+        check(is_number(self.bound) and self.bound > 1, "bound", self.bound, must)
         _check_atoms(self.atoms)
 
     def draw(self, seen: int, atoms: int, ratio: float, generator: Generator) -> Tensor:
@@ -93,4 +93,4 @@ Weights = Expected | DrawnWeights
 
 
 def _check_atoms(atoms: int | None) -> None:
-    check(atoms is None or whole(atoms), "atoms", atoms, "a whole number, at least 1, or None for as many as rows")
+    check(atoms is None or is_whole(atoms), "atoms", atoms, "a whole number, at least 1, or None for as many as rows")

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName, check, number
+from mixupmp.core.errors import BadData, BadRun, InvalidArgument, UnknownName, check, is_number
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.user_line import warn_at_user_line
 from mixupmp.decide.features import FeatureReference
@@ -231,7 +231,7 @@ def read_detector(sealed: Sealed) -> Detector | None:
 
 
 def _rank(rows: int, false_alarm: float) -> int:
-    known = number(false_alarm) and 0 < false_alarm < 1
+    known = is_number(false_alarm) and 0 < false_alarm < 1
     check(known, "false_alarm", false_alarm, "between 0 and 1, both excluded")
     # .95 * 20 must be 19 although .95 is not nineteen twentieths.
     return max(1, math.ceil((rows + 1) * (1 - false_alarm) - 1e-9))

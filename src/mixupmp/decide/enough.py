@@ -8,7 +8,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 from mixupmp.core.plan import Plan
 from mixupmp.core.samplers import Ensemble
 from mixupmp.core.seeds import generator
@@ -93,9 +93,9 @@ def enough_members(
     share
         Of the rows, held out for it.
     """
-    check(number(tolerance) and 0 < tolerance < LARGEST, "tolerance", tolerance, f"between 0 and {LARGEST:.2f}")
-    check(number(level) and 0 < level < 1, "level", level, "between 0 and 1")
-    check(whole(most, 2), "most", most, "a whole number, at least 2")
+    check(is_number(tolerance) and 0 < tolerance < LARGEST, "tolerance", tolerance, f"between 0 and {LARGEST:.2f}")
+    check(is_number(level) and 0 < level < 1, "level", level, "between 0 and 1")
+    check(is_whole(most, 2), "most", most, "a whole number, at least 2")
     if plan.task.likelihood.classes is None or not has_labels(plan.train):
         raise InvalidArgument("members", "auto", "a number, where labels are not classes or are not known beforehand")
     train, held = next(folds(plan.train, share, True, plan.seed))

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixupmp.core.errors import check, whole
+from mixupmp.core.errors import check, is_whole
 from mixupmp.core.plan import Plan
 from mixupmp.core.rows import Rows
 from mixupmp.data.arrays import as_inputs
@@ -128,9 +128,9 @@ def martingale_diagnostic(
     """
     numbers = _class_numbers(labels, len(inputs))
     new = max(1, len(numbers) // 10) if rows is None else rows
-    check(whole(new), "rows", rows, "a whole number, at least 1")
-    check(whole(steps), "steps", steps, "a whole number, at least 1")
-    check(whole(futures, 2), "futures", futures, "a whole number, at least 2")
+    check(is_whole(new), "rows", rows, "a whole number, at least 1")
+    check(is_whole(steps), "steps", steps, "a whole number, at least 1")
+    check(is_whole(futures, 2), "futures", futures, "a whole number, at least 2")
     check(len(queries) > 0, "queries", queries, "at least one row")
     found = [_change(learner, inputs, numbers, queries, new, steps, seed, number) for number in range(futures)]
     changes, log_chances = (np.stack(values) for values in zip(*found, strict=True))

@@ -7,7 +7,7 @@ from math import inf
 from typing import Literal
 
 from mixupmp.core.base_measures import AtLayer, BaseMeasure, Mixup
-from mixupmp.core.errors import check, whole
+from mixupmp.core.errors import check, is_whole
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, arguments_of, method_names
 from mixupmp.core.plan import Plan
@@ -83,18 +83,18 @@ class Search:
         folds = isinstance(self.validation, int) and self.validation >= 2
         must = "a share of the rows between 0 and 1, or a whole number of folds from 2"
         check(folds or 0 < self.validation < 1, "validation", self.validation, must)
-        check(whole(self.parts), "parts", self.parts, "a whole number, at least 1")
-        fine = self.calibration_parts is None or whole(self.calibration_parts)
+        check(is_whole(self.parts), "parts", self.parts, "a whole number, at least 1")
+        fine = self.calibration_parts is None or is_whole(self.calibration_parts)
         check(fine, "calibration_parts", self.calibration_parts, "a whole number, at least 1, or None")
         known = all(hasattr(base, "sample") and not isinstance(base, type) for base in self.bases)
         check(known, "bases", self.bases, "base measures, with sample(seen, count, generator)")
         check(self.criterion in CRITERIA, "criterion", self.criterion, f"one of {', '.join(CRITERIA)}")
         for name in ("standard_errors", "length_errors"):
             check(getattr(self, name) >= 0, name, getattr(self, name), "zero or more")
-        check(self.members is None or whole(self.members), "members", self.members, "a whole number, or None")
-        counted = self.epochs is None or (len(self.epochs) > 0 and all(whole(e) for e in self.epochs))
+        check(self.members is None or is_whole(self.members), "members", self.members, "a whole number, or None")
+        counted = self.epochs is None or (len(self.epochs) > 0 and all(is_whole(e) for e in self.epochs))
         check(counted, "epochs", self.epochs, "whole numbers, at least 1, or None for the recipe's own")
-        patient = self.patience is None or whole(self.patience)
+        patient = self.patience is None or is_whole(self.patience)
         check(patient, "patience", self.patience, "a whole number, at least 1, or None")
         if self.pairs is not None:
             known = len(self.pairs) > 0 and all(r >= 0 and (r == 0 or (a is not None and a > 0)) for r, a in self.pairs)
@@ -175,7 +175,7 @@ def epoch_grid(longest: int, shortest: int = 1, factor: float = 2.0) -> tuple[in
     >>> epoch_grid(100, 10)
     (12, 25, 50, 100)
     """
-    check(whole(shortest) and whole(longest, shortest), "longest", longest, "a whole number, at least `shortest`")
+    check(is_whole(shortest) and is_whole(longest, shortest), "longest", longest, "a whole number, at least `shortest`")
     check(factor > 1, "factor", factor, "above one")
     lengths, length = set(), float(longest)
     while length >= shortest:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from mixupmp.core.errors import check, check_dropout, whole
+from mixupmp.core.errors import check, check_dropout, is_whole
 
 BINS = 16
 
@@ -18,7 +18,7 @@ def quantile_edges(inputs: Tensor, bins: int = BINS) -> tuple[tuple[float, ...],
 
     A column with fewer distinct values gets an edge for each of them, and a constant column one bin.
     """
-    check(whole(bins), "bins", bins, "a whole number, at least 1")
+    check(is_whole(bins), "bins", bins, "a whole number, at least 1")
     check(inputs.ndim == 2 and len(inputs) > 0, "inputs", tuple(inputs.shape), "of shape (rows, features), not empty")
     shares = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     edges = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mixupmp.core.errors import check, check_dropout, whole
+from mixupmp.core.errors import check, check_dropout, is_whole
 
 
 class TextCNN(nn.Module):
@@ -40,7 +40,7 @@ class TextCNN(nn.Module):
     ) -> None:
         super().__init__()
         check_dropout(dropout)
-        check(whole(words, 2), "words", words, "at least 2, the padding and a word")
+        check(is_whole(words, 2), "words", words, "at least 2, the padding and a word")
         self.embedding = nn.Embedding(words, width, padding_idx=0)
         # Without biases, and with ReLU, the padding changes nothing, however much of it there is.
         layers = (nn.Conv1d(width, filters, span, padding=span - 1, bias=False) for span in spans)

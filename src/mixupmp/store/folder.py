@@ -33,7 +33,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from mixupmp.core.errors import BadRun, MixupMPError, whole
+from mixupmp.core.errors import BadRun, MixupMPError, is_whole
 from mixupmp.core.files import JSON_LIMIT, TEMPORARY, Directory, parse_json
 from mixupmp.core.foreign import Json
 from mixupmp.core.member_summary import MemberSummary
@@ -202,10 +202,10 @@ def parse_member(record: object, path: Path) -> tuple[MemberSummary, str | None]
     digest = values.pop("sha256")
     counts = [values[name] for name in ("member", "steps", "epochs")]
     right = (
-        all(whole(value, 0) for value in counts)
+        all(is_whole(value, 0) for value in counts)
         and _is_float(values["seconds"])
         and (values["training_accuracy"] is None or _is_float(values["training_accuracy"]))
-        and (values["diverged_at"] is None or whole(values["diverged_at"], 0))
+        and (values["diverged_at"] is None or is_whole(values["diverged_at"], 0))
         and all(isinstance(values.get(name, False), bool) for name in later)
         and (digest is None or isinstance(digest, str))
         and is_history(values["history"])
@@ -218,7 +218,7 @@ def parse_member(record: object, path: Path) -> tuple[MemberSummary, str | None]
 def is_history(value: object) -> bool:
     """Whether this is a list of records, one an epoch, that hold numbers."""
     return isinstance(value, list) and all(
-        isinstance(entry, dict) and whole(entry.get("epoch"), 0) and _numbers(entry) for entry in value
+        isinstance(entry, dict) and is_whole(entry.get("epoch"), 0) and _numbers(entry) for entry in value
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import torch
 
-from mixupmp.core.errors import BadRun, check, whole
+from mixupmp.core.errors import BadRun, check, is_whole
 from mixupmp.core.plan import Plan
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.threads import cores
@@ -189,7 +189,7 @@ def _members(plan: Plan, members: Sequence[int] | None) -> tuple[int, ...]:
     networks = plan.method.sampler.networks
     if members is None:
         return tuple(range(networks))
-    known = all(whole(m, 0) and m < networks for m in members) and len(members) == len(set(members)) > 0
+    known = all(is_whole(m, 0) and m < networks for m in members) and len(members) == len(set(members)) > 0
     check(known, "members", list(members), f"different numbers from 0 to {networks - 1}")
     return tuple(members)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mixupmp.core.errors import number, whole
+from mixupmp.core.errors import is_number, is_whole
 from mixupmp.store.folder import is_history
 
 
@@ -88,11 +88,11 @@ def parse_progress(text: dict[str, str], total_steps: int) -> dict[str, Any]:
         raise ValueError("its text is not an object")
     counts = [saved.get(name) for name in ("interpolated_at", "diverged_at")]
     right = (
-        whole(saved["step"], 0)
+        is_whole(saved["step"], 0)
         and saved["step"] <= total_steps
-        and number(saved["seconds"])
+        and is_number(saved["seconds"])
         and 0 <= saved["seconds"] < float("inf")
-        and all(count is None or whole(count, 0) for count in counts)
+        and all(count is None or is_whole(count, 0) for count in counts)
         and is_history(saved["history"])
     )
     if not right:

@@ -11,7 +11,7 @@ from torch import Generator
 
 from mixupmp.core.base_measures.paper import AdaptiveBaseMeasure, BaseMeasure
 from mixupmp.core.batch import Batch, concatenate
-from mixupmp.core.errors import check, number
+from mixupmp.core.errors import check, is_number
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Mixture:
         if self.weights is not None:
             weights = tuple(self.weights)
             object.__setattr__(self, "weights", weights)
-            known = len(weights) == len(measures) and all(number(w) and 0 <= w < inf for w in weights)
+            known = len(weights) == len(measures) and all(is_number(w) and 0 <= w < inf for w in weights)
             must = f"{len(measures)} numbers, zero or more, not all zero"
             check(known and sum(weights) > 0, "weights", self.weights, must)
 

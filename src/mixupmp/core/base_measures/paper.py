@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from mixupmp.core.batch import Batch
-from mixupmp.core.errors import InvalidArgument, check, number
+from mixupmp.core.errors import InvalidArgument, check, is_number
 
 
 class BaseMeasure(Protocol):
@@ -126,7 +126,7 @@ class Perturbed:
     variance: float = 4.0
 
     def __post_init__(self) -> None:
-        check(number(self.variance) and 0 < self.variance < inf, "variance", self.variance, "positive and finite")
+        check(is_number(self.variance) and 0 < self.variance < inf, "variance", self.variance, "positive and finite")
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         rows = choose(torch.rand(count, generator=generator), len(seen.inputs)).to(seen.inputs.device)
@@ -149,9 +149,9 @@ class Uniform:
     high: float = 15.0
 
     def __post_init__(self) -> None:
-        check(number(self.low) and self.low > -inf, "low", self.low, "a finite number")
+        check(is_number(self.low) and self.low > -inf, "low", self.low, "a finite number")
         must = f"finite and greater than low, which is {self.low}"
-        check(number(self.high) and self.low < self.high < inf, "high", self.high, must)
+        check(is_number(self.high) and self.low < self.high < inf, "high", self.high, must)
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         inputs = torch.rand(count, *seen.inputs.shape[1:], generator=generator)
@@ -203,4 +203,4 @@ def pair_weights(weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 def check_alpha(alpha: float) -> None:
     """Raise `InvalidArgument` unless this can be the parameter of a symmetric Beta."""
-    check(number(alpha) and 0 < alpha < inf, "alpha", alpha, "a positive number", "The paper uses 0.1 to 2.")
+    check(is_number(alpha) and 0 < alpha < inf, "alpha", alpha, "a positive number", "The paper uses 0.1 to 2.")

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from mixupmp.core.base_measures.paper import blend, choose
 from mixupmp.core.base_measures.warped import parts
 from mixupmp.core.batch import Batch
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FeatureSwap:
     rate: float = 0.2
 
     def __post_init__(self) -> None:
-        check(number(self.rate) and 0 < self.rate <= 1, "rate", self.rate, "a probability in (0, 1]")
+        check(is_number(self.rate) and 0 < self.rate <= 1, "rate", self.rate, "a probability in (0, 1]")
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         _check_table(seen, "FeatureSwap")
@@ -66,7 +66,7 @@ class Smote:
     neighbors: int = 5
 
     def __post_init__(self) -> None:
-        check(whole(self.neighbors), "neighbors", self.neighbors, "a whole number, at least 1")
+        check(is_whole(self.neighbors), "neighbors", self.neighbors, "a whole number, at least 1")
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         _check_table(seen, "Smote")

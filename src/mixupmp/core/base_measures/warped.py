@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from mixupmp.core.base_measures.paper import Mixup, check_alpha, choose, mix, symmetric_beta
 from mixupmp.core.batch import Batch
-from mixupmp.core.errors import check, number
+from mixupmp.core.errors import check, is_number
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class WarpedMixup:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        check(number(self.width) and 0 < self.width < inf, "width", self.width, "positive and finite")
+        check(is_number(self.width) and 0 < self.width < inf, "width", self.width, "positive and finite")
         known = self.distance in ("inputs", "targets")
         check(known, "distance", self.distance, "'inputs' or 'targets'")
 
@@ -83,7 +83,9 @@ class CMixup:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        check(number(self.bandwidth) and 0 < self.bandwidth < inf, "bandwidth", self.bandwidth, "positive and finite")
+        check(
+            is_number(self.bandwidth) and 0 < self.bandwidth < inf, "bandwidth", self.bandwidth, "positive and finite"
+        )
 
     def sample(self, seen: Batch, count: int, generator: Generator) -> Batch:
         draws = Mixup(self.alpha).draw(count, generator).to(seen.inputs.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 from mixupmp.core.kernels.kernel import Compose, Kernel
 
 
@@ -26,7 +26,7 @@ class PadCrop:
     padding: int = 4
 
     def __post_init__(self) -> None:
-        check(whole(self.padding, 0), "padding", self.padding, "a whole number of pixels, zero or more")
+        check(is_whole(self.padding, 0), "padding", self.padding, "a whole number of pixels, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_images(inputs, "PadCrop")
@@ -70,7 +70,7 @@ class HorizontalFlip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        check(number(self.probability) and 0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
+        check(is_number(self.probability) and 0 <= self.probability <= 1, "probability", self.probability, "in [0, 1]")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_images(inputs, "HorizontalFlip")

@@ -12,7 +12,7 @@ from math import inf
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TimeShift:
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        check(number(self.share) and 0 <= self.share < 1, "share", self.share, "a share of the length in [0, 1)")
+        check(is_number(self.share) and 0 <= self.share < 1, "share", self.share, "a share of the length in [0, 1)")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_series(inputs, "TimeShift")
@@ -51,7 +51,7 @@ class GaussianNoise:
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        check(number(self.share) and 0 <= self.share < inf, "share", self.share, "a finite number, zero or more")
+        check(is_number(self.share) and 0 <= self.share < inf, "share", self.share, "a finite number, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         _check_floats(inputs, "GaussianNoise")
@@ -73,7 +73,7 @@ class Gain:
     decibels: float = 6.0
 
     def __post_init__(self) -> None:
-        known = number(self.decibels) and 0 <= self.decibels < inf
+        known = is_number(self.decibels) and 0 <= self.decibels < inf
         check(known, "decibels", self.decibels, "a finite number, zero or more")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
@@ -98,8 +98,8 @@ class WindowWarp:
     scales: tuple[float, ...] = (0.5, 2.0)
 
     def __post_init__(self) -> None:
-        check(number(self.window) and 0 < self.window <= 1, "window", self.window, "a share of the length in (0, 1]")
-        known = len(self.scales) > 0 and all(number(scale) and 0 < scale < inf for scale in self.scales)
+        check(is_number(self.window) and 0 < self.window <= 1, "window", self.window, "a share of the length in (0, 1]")
+        known = len(self.scales) > 0 and all(is_number(scale) and 0 < scale < inf for scale in self.scales)
         check(known, "scales", self.scales, "positive numbers")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
@@ -206,5 +206,5 @@ def _check_floats(inputs: Tensor, kernel: str) -> None:
 
 
 def _check_mask(share: float, masks: int) -> None:
-    check(number(share) and 0 <= share <= 1, "share", share, "a share in [0, 1]")
-    check(whole(masks), "masks", masks, "a whole number, at least 1")
+    check(is_number(share) and 0 <= share <= 1, "share", share, "a share in [0, 1]")
+    check(is_whole(masks), "masks", masks, "a whole number, at least 1")

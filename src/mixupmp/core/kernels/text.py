@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from mixupmp.core.errors import InvalidArgument, check, number, whole
+from mixupmp.core.errors import InvalidArgument, check, is_number, is_whole
 
 PADDING = 0  # the token number after the end of a sentence
 
@@ -25,7 +25,7 @@ class TokenDropout:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        check(number(self.rate) and 0 <= self.rate < 1, "rate", self.rate, "a probability in [0, 1)")
+        check(is_number(self.rate) and 0 <= self.rate < 1, "rate", self.rate, "a probability in [0, 1)")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         check_tokens(inputs, "TokenDropout")
@@ -48,7 +48,7 @@ class TokenSwap:
     swaps: int = 1
 
     def __post_init__(self) -> None:
-        check(whole(self.swaps), "swaps", self.swaps, "a whole number, at least 1")
+        check(is_whole(self.swaps), "swaps", self.swaps, "a whole number, at least 1")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         check_tokens(inputs, "TokenSwap")
@@ -73,7 +73,7 @@ class SpanCut:
     share: float = 0.2
 
     def __post_init__(self) -> None:
-        check(number(self.share) and 0 <= self.share < 1, "share", self.share, "a share in [0, 1)")
+        check(is_number(self.share) and 0 <= self.share < 1, "share", self.share, "a share in [0, 1)")
 
     def __call__(self, inputs: Tensor, generator: Generator) -> Tensor:
         check_tokens(inputs, "SpanCut")
