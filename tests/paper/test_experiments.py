@@ -94,6 +94,8 @@ def test_the_smoke_plan_runs_whole(everything: Path):
         assert next((results / name).rglob("table.tex")).read_text().startswith(r"\begin{tabular}")
     shifted = results / "shift/smoke/fmnist"
     assert "ECE by corruption (%)" in (shifted / "table.md").read_text()
+    assert "| NLL cal." in (shifted / "table.md").read_text()
+    assert "| ECE cal. (%)" in (shifted / "table.md").read_text()
     assert "| gaussian_noise |" in (shifted / "corruptions.md").read_text()
     for figure in ("ablation", "shift", "bb-vs-de", "illustration-r", "out-of-distribution", "complexity"):
         for ending in ("svg", "png"):

@@ -10,6 +10,7 @@ from functools import partial
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
+from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Summary, evaluate, summarize
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.paper.lines import SINGLE, Line
@@ -45,16 +46,22 @@ class OnRows:
         members = posterior.member_probabilities(self.rows.inputs).cpu()
         found: Evaluation = dict(evaluate(members, self.rows.labels))
         resampled = deviations(members.mean(0), self.rows.labels)
-        if self.calibration is not None:
-            held_out = posterior.member_probabilities(self.calibration.inputs).cpu()
-            # Always the fitted one: a rule that sometimes leaves T at 1 would blur the comparison of methods.
-            calibrate = fit_temperature(held_out, self.calibration.labels, standard_errors=None)
+        calibrate = fitted_temperature(posterior, self.calibration)
+        if calibrate is not None:
             pooled = calibrate(members.mean(0))
             after, moved = evaluate(pooled, self.rows.labels), deviations(pooled, self.rows.labels, CALIBRATED_MEASURES)
             for name in CALIBRATED_MEASURES:
                 found[f"{name}{CALIBRATED}"], resampled[f"{name}{CALIBRATED}"] = after[name], moved[name]
             found["temperature"] = calibrate.temperature
         return {**found, "resampled": resampled}
+
+
+def fitted_temperature(posterior: Posterior, held: Rows | None) -> Temperature | None:
+    """Of the pooled probabilities of these rows; None where there are none."""
+    if held is None:
+        return None
+    # Always the fitted one: a rule that sometimes leaves T at 1 would blur the comparison of methods.
+    return fit_temperature(posterior.member_probabilities(held.inputs).cpu(), held.labels, standard_errors=None)
 
 
 def on_test_rows(setting: Setting) -> Callable[[int], Evaluator]:

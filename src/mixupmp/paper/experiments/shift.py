@@ -10,11 +10,13 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
+from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Scores, evaluate
+from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
-from mixupmp.paper.report import Evaluated, report_lines, summaries_of
+from mixupmp.paper.report import CALIBRATED_MEASURES, Evaluated, fitted_temperature, report_lines, summaries_of
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
@@ -26,6 +28,7 @@ DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar
 TEST_ROWS = {("smoke", "fmnist"): 60, ("cpu", "fmnist"): 1000, ("cpu", "cifar10"): 1000}
 SMOKE_CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "brightness")
 MEASURES = ("acc", "nll", "ece", "oe", "ue", "entropy")
+AFTER = tuple(f"{name}{CALIBRATED}" for name in CALIBRATED_MEASURES)
 CURVES = ("DE", "MixupMP r=0.1 alpha=2", "MixupMP r=1 alpha=2", "Mixup Ensemble alpha=2")
 
 
@@ -46,20 +49,21 @@ def run(study: Study, dataset: str) -> None:
     test = replace(setting.full, test=setting.full.test.take(subset_indices(setting.full.test, count)))
     chosen = SMOKE_CORRUPTIONS if study.scale == "smoke" else CORRUPTIONS
     gray = test.test.inputs.shape[1] == 1
-    shifted = Shifted(test, tuple(name for name in chosen if not (gray and unchanged_for_gray(name))))
+    names = tuple(name for name in chosen if not (gray and unchanged_for_gray(name)))
     evaluated = report_lines(
         study,
         setting,
         lines(setting, study.scale),
         f"Under distribution shift, {setting.name}-C",
-        (*MEASURES, "ece_by_corruption"),
-        evaluator=lambda seed: shifted,
+        (*MEASURES, *AFTER, "ece_by_corruption"),
+        evaluator=lambda seed: Shifted(test, names, setting.calibration(seed)),
         paper=("shift", f"{setting.name}-C"),
         caption="The corruptions of one intensity are one test set; mean over intensities 1 to 5. ECE by corruption: "
-        "of each corruption at each intensity by itself, then the mean.",
-        differences=[f"{len(test.test)} test rows under {len(shifted.names)} corruptions"],
+        "of each corruption at each intensity by itself, then the mean. Calibrated: by one temperature from clean rows "
+        "that were not trained on.",
+        differences=[f"{len(test.test)} test rows under {len(names)} corruptions"],
     )
-    study.write("corruptions.md", by_corruption(evaluated, shifted.names))
+    study.write("corruptions.md", by_corruption(evaluated, names))
     draw(study, evaluated, setting.name)
 
 
@@ -78,24 +82,27 @@ class Shifted:
 
     dataset: Dataset
     names: tuple[str, ...]
+    calibration: Rows | None = None  # clean rows that were not trained on, for one temperature
 
     @property
     def key(self) -> str:
-        return f"shift by corruption, resampled, {','.join(self.names)} {self.dataset.test.fingerprint()}"
+        held_out = "" if self.calibration is None else f" calibrated {self.calibration.fingerprint()}"
+        return f"shift by corruption, resampled, {','.join(self.names)} {self.dataset.test.fingerprint()}{held_out}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
-        together = {"0": self._scores(posterior, [self.dataset.test])[0]}
+        temperature = fitted_temperature(posterior, self.calibration)
+        together = {"0": self._scores(posterior, [self.dataset.test], temperature)[0]}
         resampled: list[dict[str, list[int]]] = []
         by_corruption = dict.fromkeys(self.names, 0.0)
         for severity in SEVERITIES:
             # All corruptions of one intensity as one test set: bins of a few hundred rows would be mostly noise.
             many = [_corrupted(self.dataset, name, severity) for name in self.names]
-            together[str(severity)], each, moved = self._scores(posterior, many)
+            together[str(severity)], each, moved = self._scores(posterior, many, temperature)
             resampled.append(moved)
             for name, ece in zip(self.names, each, strict=True):
                 by_corruption[name] += ece / len(SEVERITIES)
         shifted = [together[str(severity)] for severity in SEVERITIES]
-        overall = {name: sum(one[name] for one in shifted) / len(shifted) for name in MEASURES}
+        overall = {name: sum(one[name] for one in shifted) / len(shifted) for name in shifted[0]}
         mean = sum(by_corruption.values()) / len(by_corruption)
         return {
             **overall,
@@ -106,7 +113,7 @@ class Shifted:
         }
 
     def _scores(
-        self, posterior: Posterior, many: list[Rows]
+        self, posterior: Posterior, many: list[Rows], temperature: Temperature | None
     ) -> tuple[dict[str, float], list[float], dict[str, list[int]]]:
         """The measures of all these rows together, the ECE of each by itself, and the former on resampled rows."""
         scores, each, pooled = Scores(len(self.dataset.classes)), [], []
@@ -118,7 +125,13 @@ class Shifted:
         found = scores.result().to_dict()
         labels = torch.cat([rows.labels for rows in many])
         moved = deviations(torch.cat(pooled), labels, copies=len(many))
-        return {name: float(found[name] or 0.0) for name in MEASURES}, each, moved
+        values = {name: float(found[name] or 0.0) for name in MEASURES}
+        if temperature is not None:
+            scaled = temperature(torch.cat(pooled))
+            after, also = evaluate(scaled, labels), deviations(scaled, labels, CALIBRATED_MEASURES, copies=len(many))
+            for name in CALIBRATED_MEASURES:
+                values[f"{name}{CALIBRATED}"], moved[f"{name}{CALIBRATED}"] = float(after[name] or 0.0), also[name]
+        return values, each, moved
 
 
 def _mean_over_intensities(many: list[dict[str, list[int]]]) -> dict[str, list[int]]:
