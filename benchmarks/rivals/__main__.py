@@ -10,12 +10,14 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import takewhile
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -34,9 +36,9 @@ INSTALL = (
     ("torchmetrics", "einops", "tqdm", "opt-einsum", "unfoldNd", "einconv", "linear_operator", "seaborn"),
     ("lightning[pytorch-extra]<2.7", "huggingface-hub", "torchinfo"),
     ("pytabkit==1.7.3", "dill", "msgpack", "pyyaml", "skorch", "probmetrics"),
-    ("sklearn-contrib-bde==1.0.2",),
+    ("sklearn-contrib-bde==1.0.2", "jax==0.6.2", "jaxlib==0.6.2"),  # its pmap fails with jax 0.10
 )
-SHOWN = ("torch", "torch-uncertainty", "laplace-torch", "pytabkit", "sklearn-contrib-bde", "scikit-learn")
+SHOWN = ("torch", "torch-uncertainty", "laplace-torch", "pytabkit", "sklearn-contrib-bde", "jax", "scikit-learn")
 FIGURES = {"acc": 100, "nll": 1, "ece": 100, "cpu_seconds": 1}
 
 
@@ -60,8 +62,16 @@ def measure(python: Path, name: str, work: tuple[str, int, int], seed: int) -> d
         one |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}  # as its README says
     command = [str(python), "-m", "benchmarks.rivals.once", name, *map(str, work), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **one}, cwd=ROOT)
-    said = (done.stdout if done.returncode == 0 else done.stderr or "no message").strip().splitlines()
-    return json.loads(said[-1]) if done.returncode == 0 else said[-1][:160]
+    if done.returncode == 0:
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    return reason_of(done.stderr, done.returncode)
+
+
+def reason_of(printed: str, code: int) -> str:
+    """The last line of a traceback that names an exception; libraries print more below it."""
+    lines = [line for line in printed.strip().splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return ([*lines, *named] or [f"it ended with code {code} and no message"])[-1][:160]
 
 
 def rows_of(found: dict[str, list[Any]], contenders: dict[str, Any]) -> list[str]:
@@ -123,7 +133,8 @@ def _measured_before(given: argparse.Namespace) -> dict[str, dict[str, list[Any]
         if before["settings"] != _settings(given):
             raise SystemExit(f"{path} was measured with {before['settings']}, not {_settings(given)}")
         for dataset, contenders in before["results"].items():
-            found[dataset].update(contenders)
+            for name, results in contenders.items():
+                found[dataset][name] = list(takewhile(lambda one: isinstance(one, dict), results))  # retry failures
     return found
 
 
