@@ -165,7 +165,11 @@ def _write(given: argparse.Namespace, python: Path, found: dict[str, Any], works
     text = [f"`{command}`", "", ", ".join(f"{name} {number}" for name, number in versions.items()), ""]
     for dataset, (contenders, rows, epochs) in ((name, work) for name, work in works.items() if found[name]):
         repeats = max(map(len, found[dataset].values()))
-        size = f", {rows} training rows, {epochs} epochs, 4 members, {repeats} seeds" if rows else f", {repeats} folds"
+        size = (
+            f", {rows} training rows, {epochs} epochs, 4 members, {repeats} seeds"
+            if rows
+            else f", {repeats} fold{'s'[: repeats > 1]}"
+        )
         text += [f"## {dataset}{size}", "", *rows_of(found[dataset], contenders), ""]
     (given.out / f"{given.data}.md").write_text("\n".join(text))
 
