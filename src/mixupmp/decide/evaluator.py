@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -167,18 +168,18 @@ class HeldOutEvaluator:
         """
         if not self.further:
             return [], []
-        self._hold_out(self.further)
-        length = candidate.epochs or self.plan.recipe.epochs
-        self.epochs, self.further = [length], []
-        fits = [(candidate, fold, member) for fold in range(len(self.held)) for member in range(members)]
-        found: list[list[dict[int, Tensor]]]
-        apart = self.side_by_side(fits)
-        if apart is None:
-            found = [[self.outputs(candidate, fold, list(range(members)))] for fold in range(len(self.held))]
+        length, numbers = candidate.epochs or self.plan.recipe.epochs, range(members)
+        other = copy.copy(self)
+        other.epochs = [length]
+        other._hold_out(self.further)
+        folds_held = range(len(other.held))
+        found = other.side_by_side([(candidate, fold, member) for fold in folds_held for member in numbers])
+        if found is None:
+            by_part = [[other.outputs(candidate, fold, list(numbers))] for fold in folds_held]
         else:
-            found = [apart[start : start + members] for start in range(0, len(apart), members)]
-        outputs = [[one[length] for one in fold if length in one] for fold in found]
-        kept = [(rows, torch.cat(parts)) for rows, parts in zip(self.held, outputs, strict=True) if parts]
+            by_part = [found[fold * members : (fold + 1) * members] for fold in folds_held]
+        outputs = [[one[length] for one in part if length in one] for part in by_part]
+        kept = [(rows, torch.cat(parts)) for rows, parts in zip(other.held, outputs, strict=True) if parts]
         return [rows for rows, _ in kept], [out for _, out in kept]
 
     def variance(self, outputs: list[Tensor]) -> VarianceFactor:

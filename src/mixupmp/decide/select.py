@@ -158,15 +158,15 @@ def select(
         return replace(selection, variance=evaluator.variance(best) if search.calibrate else None, note=note)
     if not search.calibrate:
         return replace(selection, detector=refitted_detector(best), calibration_rows=evaluator.rows)
-    held, count = evaluator.held, len(evaluator.further)
     with connected(address) if engine == "ray" else nullcontext():
         further, outputs = evaluator.further_outputs(chosen.candidate, members)
-    calibrator, detector = calibration([*held, *further], [*best, *outputs])
+    held = [*evaluator.held, *further]
+    calibrator, detector = calibration(held, [*best, *outputs])
     return replace(
         selection,
         calibrator=calibrator,
         detector=detector,
-        calibration_rows=sum(map(len, [*held, *further])),
-        member_fits=fits + members * count,
+        calibration_rows=sum(map(len, held)),
+        member_fits=fits + members * len(evaluator.further),
         seconds=time.perf_counter() - started,
     )

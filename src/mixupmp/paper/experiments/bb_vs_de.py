@@ -23,7 +23,7 @@ from mixupmp.metrics import evaluate, normalized_margin
 from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
-from mixupmp.paper.report import OnRows, table_of, write_evaluations, write_table
+from mixupmp.paper.report import on_test_rows, table_of, write_evaluations, write_table
 from mixupmp.paper.settings import WITH_BIASES, Setting, homogeneous
 from mixupmp.paper.study import Evaluation, NothingCached, Study
 from mixupmp.plots.style import METHOD_COLORS, OTHER_COLOR, styled
@@ -32,7 +32,7 @@ TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normal
 _ALL = tuple(name + end for end in ("", WITH_BIASES) for name in ("mnist", "fmnist"))
 DATASETS = {"smoke": ("fmnist",), "cpu": _ALL, "paper": _ALL}
 FURTHER = {"smoke": (2, 3), "cpu": (10, 40, 150), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
-MEASURES = ("acc", "ece", "oe", "ue", "nll")
+MEASURES = ("acc", "ece", "oe", "ue", "nll", "nll_calibrated", "ece_calibrated")
 LABELS = ("DE from random", "BB from random", "DE from DE", "BB from DE")
 COLORS = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
 
@@ -162,10 +162,10 @@ def follow(study: Study, setting: Setting, stages: Iterator[dict[Key, Wanted]], 
 
 
 def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Wanted]) -> None:
-    evaluated = []
+    evaluated, evaluator = [], on_test_rows(setting)
     for label in LABELS:
         chosen = [final[label, seed] for seed in setting.seeds]
-        found = study.evaluate([(one, OnRows(setting.test)) for one in chosen])
+        found = study.evaluate([(one, evaluator(seed)) for seed, one in zip(setting.seeds, chosen, strict=True)])
         evaluated.append((Line(setting.name, label, chosen[0].plan.method), found))
     biases = setting.name.endswith("biases")
     caption = (
