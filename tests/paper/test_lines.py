@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from mixupmp import laplace, single_network
+from mixupmp import laplace, mc_dropout, single_network
+from mixupmp.core.posterior import Posterior
 from mixupmp.paper import lines
-from mixupmp.paper.lines import SINGLE, Line
+from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
 from mixupmp.paper.report import on_test_rows, run_lines
 from mixupmp.paper.settings import setting_named
-from mixupmp.paper.study import Study
+from mixupmp.paper.study import Evaluation, Study
 
 
 def test_a_line_whose_package_is_not_installed_is_left_out_and_named(
@@ -25,3 +26,41 @@ def test_a_line_whose_package_is_not_installed_is_left_out_and_named(
     evaluated, missing = run_lines(study(), setting, both, on_test_rows(setting))
     assert [line.label for line, _ in evaluated] == ["NN"]
     assert missing == ["Laplace (the package laplace is not installed)"]
+
+
+class _Stopped(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class _StopsAt:
+    """An evaluator of which the so-manieth call raises, as a run that is stopped does."""
+
+    calls: list[str]
+    last: int
+    key: str = "stops"
+
+    def __call__(self, posterior: Posterior) -> Evaluation:
+        if len(self.calls) == self.last:
+            raise _Stopped
+        self.calls.append(type(posterior).__name__)
+        return {"acc": 0.5}
+
+
+def test_evaluations_are_written_one_by_one_and_implicit_ensembles_come_last(study: Callable[..., Study]) -> None:
+    setting = setting_named("fmnist", "smoke")
+    setting = replace(setting, recipe=replace(setting.recipe, epochs=1))
+    both = [Line(IMPLICIT, "MC Dropout", mc_dropout(2)), Line(SINGLE, "NN", single_network())]
+    one, written = study(), []
+    run_lines(one, setting, both, on_test_rows(setting))  # trains them
+    stops = _StopsAt([], 3)
+    with pytest.raises(_Stopped):
+        run_lines(one, setting, both, lambda seed: stops, lambda evaluated, missing: written.append(missing))
+    assert stops.calls == ["EnsemblePosterior"] * 2 + ["DropoutPosterior"]
+    assert written == [
+        ["MC Dropout (0 of 2 runs)", "NN (1 of 2 runs)"],
+        ["MC Dropout (0 of 2 runs)"],
+        ["MC Dropout (1 of 2 runs)"],
+    ]
+    evaluated, missing = run_lines(one, setting, both, lambda seed: _StopsAt([], 1))  # goes on where it was stopped
+    assert ([len(found) for _, found in evaluated], missing) == ([2, 2], [])

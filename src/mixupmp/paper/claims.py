@@ -1,25 +1,24 @@
 """The sentences of the paper that claim something, as data, and the rule that judges them.
 
 `claims.toml` has one entry for each sentence: a short quotation, its section, its quantifier, the paper's own
-datasets, and what has to be compared. A case is a linear combination of samples that the sentence says is positive
-(or, for "close", within a tolerance of zero). It is decided by a one-sided t test over paired repeats; the quantifier
-decides how many cases must hold, with a correction for how many there are.
+datasets, and what has to be compared (`cases.py`). A case is decided by a one-sided t test over paired repeats; the
+quantifier decides how many cases must hold, with a correction for how many there are.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from itertools import pairwise
 
 from scipy.stats import t as student
 
-from mixupmp.core.errors import UnknownName, check_known
+from mixupmp.core.errors import check_known
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.catalog import METRICS
+from mixupmp.paper.cases import BEST, Case, Part, cases_of
 from mixupmp.paper.evidence import LEVEL, Effect, Evidence, Sample, Term, combine
 
 HOLDS, FAILS, OPEN, NOT_RUN, NOT_COMPARABLE = "holds", "fails", "not decided", "not run", "not comparable"
@@ -31,32 +30,6 @@ QUANTIFIERS: dict[str, Callable[[int], int]] = {
     "can": lambda cases: 1,
     "tends": lambda cases: cases,
 }
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one part of a sentence compares; `{a}` in a line stands for each alpha.
-
-    Parameters
-    ----------
-    test
-        "better", "larger" or "smaller": each of `lines` than each of `than`; "rising" or "falling": from each of
-        `lines` to the next; "rising with level" or "falling with level": from each intensity to the next; "loses
-        less": from the first intensity to the last; "exceeds": the first of two measures above the second; "close":
-        within `tolerance`; "reaches": at least `threshold`.
-    margin
-        What is added to the effect: positive for "close to the best", negative for "greatly".
-    """
-
-    test: str
-    lines: tuple[str, ...]
-    than: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ()
-    levels: tuple[int | None, ...] = (None,)
-    alphas: tuple[str, ...] = ("",)
-    margin: float = 0.0
-    tolerance: float | None = None
-    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,17 +46,6 @@ class Claim:
     extensions: tuple[str, ...] = ()  # datasets of ours that the sentence is not about
 
 
-@dataclass(frozen=True)
-class Case:
-    """sum_k c_k x_k with x_k = (line, measure, level), said to be positive or close to zero."""
-
-    what: str
-    terms: tuple[tuple[float, str, str, int | None], ...]
-    margin: float = 0.0
-    tolerance: float | None = None
-    threshold: float | None = None
-
-
 Tested = tuple[Case, Effect]
 
 
@@ -98,13 +60,31 @@ class Verdict:
     deciding: Effect | None = None
     by_sign: bool = False  # from single runs, without errors
     left_out: int = 0  # cases of lines that are outside the paper's regime
+    not_run: int = 0  # cases of lines that there are no runs of
     datasets: dict[str, Verdict] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Untested:
+    """A sentence that claims something and is not tested."""
+
+    section: str
+    quote: str
+    why: str
+
+
 def all_claims() -> list[Claim]:
-    """In the order of the paper."""
-    text = resources.files("mixupmp.paper").joinpath("claims.toml").read_text()
-    return [_claim(entry) for entry in tomllib.loads(text)["claim"]]
+    """By experiment, and within each in the order of the paper."""
+    return [_claim(entry) for entry in _document()["claim"]]
+
+
+def untested() -> list[Untested]:
+    """What is claimed and not tested."""
+    return [Untested(**entry) for entry in _document()["untested"]]
+
+
+def _document() -> dict[str, Json]:
+    return tomllib.loads(resources.files("mixupmp.paper").joinpath("claims.toml").read_text())
 
 
 def _claim(entry: dict[str, Json]) -> Claim:
@@ -117,103 +97,83 @@ def _frozen(table: dict[str, Json]) -> dict[str, Json]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 
-def cases_of(part: Part) -> Iterator[Case]:
-    """Every comparison that a part asks for, for each alpha."""
-    for alpha in part.alphas:
-        lines, than = ([name.replace("{a}", alpha) for name in names] for names in (part.lines, part.than))
-        for what, terms in _terms(part, lines, than):
-            yield Case(what, terms, part.margin, part.tolerance, part.threshold)
+@dataclass(frozen=True)
+class Found:
+    """What became of the cases of a part: the effects of those that were run in the paper's regime, and the others."""
 
+    tested: tuple[Tested, ...] = ()
+    left_out: int = 0
+    not_run: int = 0
 
-Terms = tuple[tuple[float, str, str, int | None], ...]
-
-
-def _terms(part: Part, lines: Sequence[str], than: Sequence[str]) -> Iterator[tuple[str, Terms]]:
-    test, levels = part.test, part.levels
-    if test == "exceeds":
-        more, less = part.measures
-        for line in lines:
-            for level in levels:
-                yield f"{line}, {more} over {less}{_at(level)}", ((1, line, more, level), (-1, line, less, level))
-        return
-    for measure in part.measures:
-        sign = _sign(test, measure)
-        if test in ("better", "larger", "smaller", "close"):
-            for one, other in ((a, b) for a in lines for b in than if a != b):
-                for level in levels:
-                    what = f"{measure} of {one} against {other}{_at(level)}"
-                    yield what, ((sign, one, measure, level), (-sign, other, measure, level))
-        elif test in ("rising", "falling"):
-            for one, other in pairwise(lines):
-                for level in levels:
-                    what = f"{measure} from {one} to {other}{_at(level)}"
-                    yield what, ((sign, other, measure, level), (-sign, one, measure, level))
-        elif test in ("rising with level", "falling with level"):
-            for line in lines:
-                for low, high in pairwise(levels):
-                    what = f"{measure} of {line}, {low} to {high}"
-                    yield what, ((sign, line, measure, high), (-sign, line, measure, low))
-        elif test == "loses less":
-            first, last = levels[0], levels[-1]
-            for one, other in ((a, b) for a in lines for b in than):
-                lost = ((sign, one, measure, last), (-sign, one, measure, first))
-                theirs = ((-sign, other, measure, last), (sign, other, measure, first))
-                yield f"loss of {measure}, {one} against {other}", (*lost, *theirs)
-        elif test == "reaches":
-            for line in lines:
-                yield f"{measure} of {line}", ((1, line, measure, None),)
-        else:
-            raise UnknownName("test", test, ("better", "larger", "smaller", "close", "rising", "falling", "exceeds"))
-
-
-def _sign(test: str, measure: str) -> float:
-    """What makes the direction that the sentence names positive."""
-    if test in ("better", "loses less"):
-        return METRICS[measure].sign
-    return -1.0 if test in ("smaller", "falling", "falling with level") else 1.0
-
-
-def _at(level: int | None) -> str:
-    return "" if level is None else f" at intensity {level}"
+    def __add__(self, other: Found) -> Found:
+        return Found(self.tested + other.tested, self.left_out + other.left_out, self.not_run + other.not_run)
 
 
 def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = None) -> Verdict:
-    """The verdict over all datasets for which there is evidence, with that of each."""
+    """The verdict over all datasets for which there is evidence, with that of each.
+
+    What a sentence says "can" happen must be seen in each of its parts: "can hurt NLL and ECE" is about both.
+    """
     by_dataset: dict[str, Verdict] = {}
-    everything: list[Tested] = []
-    outside = 0
+    by_part = [Found()] * len(claim.parts)
     for dataset in claim.datasets if datasets is None else datasets:
-        found, left_out = _effects(claim, evidence, dataset)
-        if found or left_out:
-            by_dataset[dataset] = decide(found, claim.quantifier, evidence.by_sign, left_out)
-        everything += found
-        outside += left_out
-    return replace(decide(everything, claim.quantifier, evidence.by_sign, outside), datasets=by_dataset)
+        found = [_found(claim, part, evidence, dataset) for part in claim.parts]
+        if any(one.tested or one.left_out for one in found):
+            by_dataset[dataset] = _verdict(claim, sum(found, Found()), evidence)
+            by_part = [before + one for before, one in zip(by_part, found, strict=True)]
+    groups = by_part if claim.quantifier == "can" else [sum(by_part, Found())]
+    each = [_verdict(claim, group, evidence) for group in groups]
+    order = {FAILS: 0, HOLDS: 2}
+    worst = min(each, key=lambda one: order.get(one.verdict, 1))
+    counts = {name: sum(getattr(one, name) for one in each) for name in ("cases", "holding", "failing", "left_out")}
+    return replace(worst, **counts, datasets=by_dataset)
 
 
-def _effects(claim: Claim, evidence: Evidence, dataset: str) -> tuple[list[Tested], int]:
-    """The effects of the cases that were run on a dataset, and how many others are outside the paper's regime."""
-    found: list[Tested] = []
-    left_out = 0
-    for part in claim.parts:
-        terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
-        run = [(case, samples) for case, samples in terms if samples is not None]
-        present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
-        if claim.quantifier == "tends":
-            left_out += bool(run) and not present
-            if present:
-                mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
-                what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
-                found.append((present[0][0], combine(mean, what)))
-            continue
-        left_out += len(run) - len(present)
-        for case, samples in present:
-            if case.threshold is None:
-                found.append((case, combine(samples, case.what)))
-            else:  # all runs must reach it: a mean above it with some below is no such thing
-                values = list((samples[0][1].values or {0: samples[0][1].mean}).values())
-                found.append((case, Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")))
-    return found, left_out
+def _verdict(claim: Claim, found: Found, evidence: Evidence) -> Verdict:
+    return replace(decide(found.tested, claim.quantifier, evidence.by_sign, found.left_out), not_run=found.not_run)
+
+
+def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
+    """The cases of a part on a dataset."""
+    cases = [case for one in _chosen(part, claim.experiment, dataset, evidence) for case in cases_of(one)]
+    terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases]
+    run = [(case, samples) for case, samples in terms if samples is not None]
+    present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
+    not_run = len(terms) - len(run)
+    if claim.quantifier == "tends":
+        if not present:
+            return Found((), int(bool(run)), not_run)
+        mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
+        what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
+        return Found(((present[0][0], combine(mean, what)),), 0, not_run)
+    tested = tuple((case, _effect(case, samples)) for case, samples in present)
+    return Found(tested, len(run) - len(present), not_run)
+
+
+def _effect(case: Case, samples: list[Term]) -> Effect:
+    if case.threshold is None:
+        return combine(samples, case.what)
+    # All runs must reach it: a mean above it with some below is no such thing.
+    values = list((samples[0][1].values or {0: samples[0][1].mean}).values())
+    return Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")
+
+
+def _chosen(part: Part, experiment: str, dataset: str, evidence: Evidence) -> list[Part]:
+    """The part itself or, where it is about the best of its lines, those that are the best, by each measure."""
+    if part.test != BEST:
+        return [part]
+    found = []
+    for measure in part.measures:
+        sides = []
+        for side in (part.lines, part.than):
+            names = [name.replace("{a}", alpha) for name in side for alpha in part.alphas]
+            samples = {name: evidence.sample(experiment, dataset, name, measure, None) for name in names}
+            run = {name: one for name, one in samples.items() if one is not None}
+            within = {name: one.mean for name, one in run.items() if one.comparable}
+            best = max(within, key=lambda name: METRICS[measure].sign * within[name], default=None)
+            sides.append((best or next(iter(run), names[0]),))
+        found.append(replace(part, test="better", lines=sides[0], than=sides[1], measures=(measure,), alphas=("",)))
+    return found
 
 
 def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> list[Term] | None:

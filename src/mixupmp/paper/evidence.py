@@ -28,6 +28,7 @@ PAPER_TABLES: dict[str, PaperTable] = {
 }
 PAPER_NAMES = {
     "fmnist": "FMNIST",
+    "fmnist-long": "FMNIST",
     "fmnist-cnn": "FMNIST",
     "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",
@@ -187,14 +188,17 @@ class RunEvidence:
         dataset = part_of(dataset)
         if experiment.startswith("illustration"):
             return self._region(experiment, dataset, line, measure)
+        first, _, other = line.partition(" against ")
         for one in self.read(experiment, dataset, "evaluations.json") or ():
-            if canonical_label(one["group"], one["label"]) == line:
+            if canonical_label(one["group"], one["label"]) == first:
                 runs = [
                     (run.get("seed", n), run if level is None else run.get("intensities", {}).get(str(level), {}))
                     for n, run in enumerate(one["repeats"])
                 ]
-                members = measure.startswith("member")
-                found = self._members(experiment, dataset, line, measure) if members else _by_seed(runs, measure)
+                if measure.startswith("member"):
+                    found = self._members(experiment, dataset, (first, other), measure)
+                else:
+                    found = _by_seed(runs, measure)
                 within = measure == "training_accuracy" or comparable(one["repeats"])
                 return None if found is None else replace(found, comparable=within)
         return None
@@ -212,8 +216,8 @@ class RunEvidence:
                 )
         return None
 
-    def _members(self, experiment: str, dataset: str, line: str, measure: str) -> Sample | None:
-        """The mean of a measure over members by themselves at the end of training, by repeat.
+    def _members(self, experiment: str, dataset: str, lines: tuple[str, str], measure: str) -> Sample | None:
+        """By repeat, the mean over members of a measure at the end of training, or of |difference| to those of another.
 
         Members of one repeat share their training rows, so they are no replicates. A member that one of the lines has
         lost is left out of all of them: members are compared with those of the same start.
@@ -223,8 +227,11 @@ class RunEvidence:
             return None
         ended = {name: _last_by_member(track, measure) for name, track in tracks.items()}
         shared = set.intersection(*(set(one) for one in ended.values()))
-        repeats = {seed for seed, _ in shared}
-        values = {seed: [ended[line][key] for key in sorted(shared) if key[0] == seed] for seed in repeats}
+        one, other = lines
+        values: dict[int, list[float]] = {}
+        for key in sorted(shared):
+            value = abs(ended[one][key] - ended[other][key]) if other else ended[one][key]
+            values.setdefault(key[0], []).append(value)
         return Sample.of({seed: fsum(many) / len(many) for seed, many in values.items()}) if values else None
 
 

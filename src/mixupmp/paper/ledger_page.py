@@ -7,26 +7,28 @@ from collections.abc import Sequence
 
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.text_tables import markdown_table
-from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances
+from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances, untested
 from mixupmp.paper.evidence import part_of
 from mixupmp.paper.ledger import Agreement, Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
 
 EXPLANATION = """\
-One row for each sentence of the paper that claims something, in the paper's order; `src/mixupmp/paper/claims.toml`
-says what is compared for it. A case is one comparison on one dataset. It holds, fails or stays undecided by a
-one-sided t test at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so
-the variance of the paired bootstrap over test rows is added (under shift, in means over intensities). Members of one
-repeat are not replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's
-regime: a case with such a line is not tested, and counts as undecided.
+One row for each sentence of the paper that claims something, by experiment; `src/mixupmp/paper/claims.toml` says what
+is compared for it. A case is one comparison on one dataset. It holds, fails or stays undecided by a one-sided t test
+at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so the variance of
+the paired bootstrap over test rows is added (not for single members, nor in the plane). The repeats of the examples
+in the plane and of the known margins also share their training rows, so these are verdicts on one draw of them.
+Members of one repeat are not replicates: their mean counts once. Lines with a training accuracy below 98% are outside
+the paper's regime: a case with such a line is not tested, and counts as undecided.
 
-"all" needs every case, "almost all" nine in ten, "most" more than half, "can" one; for "tends" the mean over the
-cases is tested. Some of many cases hold or fail by chance, so a sentence is judged by all of their p values together.
-If it needs k of its n cases, it holds where (n - k + 1) p is at most 5%, with p the k-th smallest p value (a test of
-a partial conjunction, Benjamini & Heller 2008). It fails where, by the same test, at least n - k + 1 cases go against
-it. Where one case of n decides, for "can" and for the failure of "all", this is Holm's correction. Anything else is
-not decided. A sentence is judged by the cases that were run, on the datasets that its row names. The counts of cases
-are of each case by itself, without the correction.
+"all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
+and ECE must be seen to hurt both); for "tends" the mean over the cases is tested. "Best" compares the best of our
+lines with the best of the others. Some of many cases hold or fail by chance, so a sentence is judged by all of their
+p values together. If it needs k of its n cases, it holds where (n - k + 1) p is at most 5%, with p the k-th smallest
+p value (a test of a partial conjunction, Benjamini & Heller 2008). It fails where, by the same test, at least n - k +
+1 cases go against it. Where one case of n decides, for "can" and for the failure of "all", this is Holm's correction.
+Anything else is not decided. A sentence is judged by the cases that were run, on the datasets that its row names. The
+counts of cases are of each case by itself, without the correction.
 
 The margins are ours, as the paper gives none. A margin is added to an effect before the test: a positive one lets a
 method be that much worse, a negative one asks for that much more. A tolerance is the largest difference that counts
@@ -48,8 +50,9 @@ def render(ledger: Ledger, scale: str) -> str:
         "slash) for those whose training accuracy is at least 98%. The CNN on Fashion-MNIST is compared with the "
         "paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
-        "What reverses, by measure: how many of the pairs of all lines, and the methods that are in most of them "
-        "(higher or lower here than in the paper's order).",
+        "What reverses, by measure: how many of the pairs of all lines; of those with different r, in how many the one "
+        "with more blends fares better here than in the paper; and the methods that are in most of them (higher or "
+        "lower here than in the paper's order).",
         _reversed_table(ledger.concordances),
         "## Runs",
         "What the results are of, as the `run.json` of each says. Those of version 0.1 have its smaller settings, and "
@@ -61,6 +64,8 @@ def render(ledger: Ledger, scale: str) -> str:
         + _counts([one.paper.verdict for one in ledger.sentences]).replace(NOT_RUN, "not in them"),
         EXPLANATION,
         _sentence_table(ledger.sentences, scale),
+        "Claimed and not tested:",
+        markdown_table(["section", "sentence", "why"], [[u.section, f"“{u.quote}”", u.why] for u in untested()]),
         "## Extensions",
         "The same sentences on data that they are not about: corrupted Fashion-MNIST is ours, not section 5.4's. "
         + _counts([one.here.verdict for one in ledger.extensions]),
@@ -107,8 +112,9 @@ def _reversed_table(found: dict[str, Agreement]) -> str:
             # Of (a, b) the paper has a above b; here a is too low, or b too high.
             moves = Counter(move for a, b in turned for move in ((a, "lower"), (b, "higher")))
             most = ", ".join(f"{label} {way} ({count})" for (label, way), count in moves.most_common(3))
-            rows.append([name, measure.upper(), f"{len(turned)} of {one.pairs[measure]}", most])
-    return markdown_table(["results", "measure", "reversed", "most often"], rows)
+            favored = "{} of {}".format(*one.for_more_blends(measure))
+            rows.append([name, measure.upper(), f"{len(turned)} of {one.pairs[measure]}", favored, most])
+    return markdown_table(["results", "measure", "reversed", "for more blends", "most often"], rows)
 
 
 def _run_table(runs: dict[str, dict[str, Json]]) -> str:
@@ -133,11 +139,11 @@ def _sentence_table(sentences: Sequence[Judged], scale: str, paper: bool = True)
 
 
 def _by_dataset(judged: Judged, scale: str) -> str:
-    """'[fmnist](...) 7/8 (1 against, 2 not comparable)', for each dataset that was run."""
+    """'[fmnist](...) 7/8 (1 against, 2 not comparable, 4 not run)', for each dataset that was run."""
     cells = []
     for name, one in judged.here.datasets.items():
         folder = "/".join(filter(None, (judged.claim.experiment, scale, part_of(name))))
-        counts = ((one.failing, "against"), (one.left_out, NOT_COMPARABLE))
+        counts = ((one.failing, "against"), (one.left_out, NOT_COMPARABLE), (one.not_run, NOT_RUN))
         others = ", ".join(f"{count} {what}" for count, what in counts if count)
         cells.append(f"[{name}]({folder}/run.json) {one.holding}/{one.cases}" + (f" ({others})" if others else ""))
     return ", ".join(cells) or "-"

@@ -114,6 +114,15 @@ def implicit_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
     return [Line(IMPLICIT, label, method) for label, method in found]
 
 
+def open_choices(setting: Setting) -> list[str]:
+    """What the text leaves open about the lines of its tables, and how it is done here."""
+    place = "after the linear layers" if setting.network_class == "CNN" else "between the two convolutions of a block"
+    return [
+        f"dropout is {place}, as the text gives its rate alone",
+        f"Laplace: the last layer, Kronecker factors, {setting.masks} draws, as the text names the package alone",
+    ]
+
+
 def comparison_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
     """Every line of the in-distribution table."""
     return [*single_lines(setting, alphas), *explicit_lines(setting, alphas), *implicit_lines(setting, alphas)]

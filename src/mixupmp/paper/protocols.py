@@ -143,6 +143,10 @@ TEXT = Protocol(
         Difference(
             "the sum of Algorithm 2 is divided by its total weight n_mb (1 + r), as the text leaves its scale open"
         ),
+        Difference(
+            "convolutions start from torch's default, as the text does not say",
+            networks=("CNN", "ResNet18", "WideResNet", "PooledResNet"),
+        ),
         Difference("seeds and the order of rows are ours"),
     ),
 )
@@ -171,6 +175,9 @@ AUTHORS = Protocol(
         Difference("images are divided by .2675, .2565, .2761", datasets=("cifar100",)),
         Difference("images are padded by 4 and cropped, not cropped and resized", augmented=True),
         Difference("the CNN has dropout after its convolutions too", networks=("CNN",)),
+        Difference("the ResNet18 has dropout between convolutions, where the code has none", networks=("ResNet18",)),
+        Difference("Mixup has a share for each row, as the text says, where the code has one for a batch"),
+        Difference("ECE has 15 bins, as the text says, where the code's script has 10"),
         Difference("seeds and the order of rows are ours"),
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import combinations
-from math import hypot
+from math import hypot, inf
 from typing import Literal
 
 from scipy.stats import spearmanr
@@ -66,9 +66,30 @@ class Concordance:
     def share(self) -> float | None:
         return self.same / self.total if self.total else None
 
+    def for_more_blends(self, measure: str) -> tuple[int, int]:
+        """Of the reversed pairs with different r: in how many the larger r fares better here; and how many they are."""
+        counted = [(a, b) for a, b in self.reversed[measure] if _differ(ratio_of(a), ratio_of(b))]
+        # The first is larger in the paper and not larger here, so it fares better here where low values are good.
+        low_is_good = measure in ("nll", "ece")
+        favored = [(a, b) if low_is_good else (b, a) for a, b in counted]
+        return sum((ratio_of(one) or 0.0) > (ratio_of(other) or 0.0) for one, other in favored), len(counted)
+
     def to_dict(self) -> dict[str, object]:
         """As plain JSON."""
         return {"pairs": self.total, "same": self.same, "share": self.share, "rank": self.rank}
+
+
+def ratio_of(label: str) -> float | None:
+    """r of a line of the tables: how many blends there are for each row; None where that adapts."""
+    if "r=" in label:
+        return float(label.split("r=")[1].split()[0])
+    if label.startswith("CAMixup"):
+        return None
+    return inf if label.startswith("Mixup") else 0.0
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and one != other
 
 
 def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, dataset: str) -> Concordance:

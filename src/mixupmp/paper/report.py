@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import fsum
 
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
@@ -13,7 +14,7 @@ from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Summary, evaluate, summarize
 from mixupmp.metrics.catalog import CALIBRATED
-from mixupmp.paper.lines import SINGLE, Line
+from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import PaperTable, paper_value
 from mixupmp.paper.resampling import deviations
@@ -94,12 +95,16 @@ def run_lines(
         pairs.append((line, many))
 
     def finished() -> tuple[Evaluated, list[str]]:
-        evaluated, missing = _finished(study, pairs)
+        evaluated, missing = _evaluated(study, pairs)
         return evaluated, absent + missing
+
+    def on_progress() -> None:
+        write(*finished())
 
     left = _in_order(study, pairs)
     if not study.partial or len(left) == sum(len(many) for _, many in pairs):  # then it says that there is nothing
-        study.train(left, lambda: write(*finished()))
+        study.train(left, lambda: _evaluate_trained(study, pairs, on_progress))
+    _evaluate_trained(study, pairs, on_progress)
     return finished()
 
 
@@ -112,9 +117,18 @@ def _in_order(study: Study, pairs: Pairs) -> list[Wanted]:
     return [one for _, one in sorted(left, key=lambda item: (item[1].plan.seed, item[0].group == SINGLE))]
 
 
-def _finished(study: Study, pairs: Pairs) -> tuple[Evaluated, list[str]]:
-    """The evaluations of all that is trained or was evaluated before, and the labels of lines that lack some."""
-    ready = [[pair for pair in many if study.evaluated(*pair) or study.available(pair[0])] for _, many in pairs]
+def _evaluate_trained(study: Study, pairs: Pairs, on_progress: Callable[[], None]) -> None:
+    """Evaluate all that is trained: explicit ensembles first, and implicit ones, which take the longest, last."""
+    left = [(line, pair) for line, many in pairs for pair in many if not study.evaluated(*pair)]
+    ready = [(line, pair) for line, pair in left if study.available(pair[0])]
+    later = (SINGLE, IMPLICIT)
+    ready.sort(key=lambda item: (later.index(item[0].group) if item[0].group in later else -1, item[1][0].plan.seed))
+    study.evaluate([pair for _, pair in ready], on_progress)
+
+
+def _evaluated(study: Study, pairs: Pairs) -> tuple[Evaluated, list[str]]:
+    """All evaluations that there are, and the labels of lines that lack some."""
+    ready = [[pair for pair in many if study.evaluated(*pair)] for _, many in pairs]
     results = iter(study.evaluate([pair for many in ready for pair in many]))
     evaluated = [(line, [next(results) for _ in many]) for (line, _), many in zip(pairs, ready, strict=True)]
     counts = [(line.label, len(found), len(many)) for (line, found), (_, many) in zip(evaluated, pairs, strict=True)]
@@ -152,10 +166,20 @@ def report_lines(
 
 
 def summaries_of(evaluations: Sequence[Evaluation]) -> dict[str, Summary]:
-    """Mean and standard error over the repeats that have a posterior; a repeat whose members all diverged has none."""
+    """Mean and standard error over the repeats that have a posterior; a repeat whose members all diverged has none.
+
+    Several single models of one repeat share their training rows: their mean counts once.
+    """
     numbers = [{name: value for name, value in one.items() if isinstance(value, int | float)} for one in evaluations]
-    whole = [one for one in numbers if "acc" in one or "auroc" in one]
-    return summarize(whole) if whole else {}
+    by_repeat: dict[object, list[dict[str, int | float]]] = {}
+    for place, one in enumerate(numbers):
+        if "acc" in one or "auroc" in one:
+            by_repeat.setdefault(one.get("seed", f"run {place}"), []).append(one)
+    means = [
+        {name: fsum(one[name] for one in many) / len(many) for name in many[0] if all(name in one for one in many)}
+        for many in by_repeat.values()
+    ]
+    return summarize(means) if means else {}
 
 
 def table_of(

@@ -149,19 +149,20 @@ class Study:
         """Whether every network of it is in the cache."""
         return all(self.cache.has(piece) for piece in wanted.pieces)
 
-    def evaluate(self, pairs: Sequence[Pair]) -> list[Evaluation]:
+    def evaluate(self, pairs: Sequence[Pair], on_progress: Callable[[], None] = lambda: None) -> list[Evaluation]:
         """Each posterior's evaluation, computed once for ever, side by side in worker processes.
 
         Beside what the evaluator returns, each has its key, the repeat's seed and how its fits ended. A posterior of
-        which no member stayed finite has those alone.
+        which no member stayed finite has those alone. `on_progress` is called whenever another one is computed.
         """
         missing = [(self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
         if self.workers > 1 and len(missing) > 1:
             calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
-            pool.run(calls, workers=min(self.workers, len(missing)))
+            pool.run(calls, workers=min(self.workers, len(missing)), on_result=lambda *_: on_progress())
         else:
             for job in missing:
                 _evaluate(Callback(), *job)
+                on_progress()
         return [self.kept.get(_key(*pair)) or dict(read_json(_place(self.cache, *pair))) for pair in pairs]
 
     def evaluated(self, wanted: Wanted, evaluator: Evaluator) -> bool:
@@ -181,10 +182,18 @@ class Study:
         path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
         return path
 
+    @property
+    def command(self) -> str:
+        """What computes these results again, on devices of the same kind."""
+        words = ["mixupmp", "reproduce", self.name, "--scale", self.scale]
+        words += ["--data", self.part] if self.part else []
+        words += ["--protocol", self.protocol.name] if self.protocol is not TEXT else []
+        words += [word for device in self.devices if self.devices != ("cpu",) for word in ("--device", device)]
+        words += ["--precision", self.precision] if self.precision != "float32" else []
+        return " ".join([*words, "--compile"] if self.compiled else words)
+
     def record(self, differences: Sequence[str], seeds: Sequence[int], **more: object) -> None:
         """`run.json`: what made these results, and every difference from the paper."""
-        data = f" --data {self.part}" if self.part else ""
-        protocol = f" --protocol {self.protocol.name}" if self.protocol is not TEXT else ""
         machine = {
             "platform": platform.platform(),
             "processor": platform.machine(),
@@ -195,7 +204,7 @@ class Study:
         self.write(
             "run.json",
             {
-                "command": f"mixupmp reproduce {self.name} --scale {self.scale}{data}{protocol}",
+                "command": self.command,
                 "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "seconds": round(time.time() - self.started, 1),

@@ -13,9 +13,14 @@ import torch
 from mixupmp import mixup_mp
 from mixupmp.core.errors import BadData, DataNotFound, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
+from mixupmp.data import corrupted
+from mixupmp.data.corrupted_sets import MANIFEST, write_corrupted
 from mixupmp.paper import AUTHORS, TEXT, settings
-from mixupmp.paper.experiments import EXPERIMENTS, all_experiments, experiment_named
+from mixupmp.paper.evidence import RunEvidence
+from mixupmp.paper.experiments import EXPERIMENTS, all_experiments, experiment_named, shift
 from mixupmp.paper.members import Cache
+from mixupmp.paper.report import summaries_of
+from mixupmp.paper.resampling import RESAMPLES
 from mixupmp.paper.study import Study
 from mixupmp.train.member import MemberFit
 
@@ -97,9 +102,51 @@ def test_the_smoke_plan_runs_whole(everything: Path):
     assert "| NLL cal." in (shifted / "table.md").read_text()
     assert "| ECE cal. (%)" in (shifted / "table.md").read_text()
     assert "| gaussian_noise |" in (shifted / "corruptions.md").read_text()
+    differences = " ".join(json.loads((shifted / "run.json").read_text())["differences"])
+    assert "the paper has no corrupted digits: an extension" in differences
+    assert "textures of frost, which are not photographs" in differences
     for figure in ("ablation", "shift", "bb-vs-de", "illustration-r", "out-of-distribution", "complexity"):
         for ending in ("svg", "png"):
             assert list((results / figure).rglob(f"*.{ending}")), f"{figure} has no {ending}"
+
+
+def test_verdicts_under_shift_know_what_the_test_rows_add(everything: Path):
+    evidence = RunEvidence(everything / "results", "smoke")
+    for measure in ("acc", "nll", "ece", "oe", "ue", "entropy"):
+        for level in (None, *range(6)):
+            found = evidence.sample("shift", "fmnist", "DE", measure, level)
+            assert [len(many) for many in found.resampled.values()] == [RESAMPLES] * 2, (measure, level)
+    moved = evidence.sample("shift", "fmnist", "DE", "nll", 5).resampled[0]
+    assert any(value < 0 for value in moved)
+    assert any(value > 0 for value in moved)
+
+
+def test_of_published_corruptions_the_subset_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MIXUPMP_DATA", str(tmp_path))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (12, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    rows = Rows(images, torch.arange(12) % 10)
+    whole = Dataset("cifar10", rows, rows, tuple("abcdefghij"), Standardize((0.5,) * 3, (0.25,) * 3))
+    assert not shift._published(whole)
+    (write_corrupted(whole, tmp_path / "CIFAR-10-C") / MANIFEST).unlink()  # as the publishers' have none
+    assert shift._published(whole)
+    places = torch.tensor([3, 7, 11])
+    found = shift._corrupted(replace(whole, test=rows.take(places)), places, "contrast", 2)
+    expected = corrupted(whole, "contrast", 2)
+    assert torch.equal(found.inputs, expected.inputs[places])
+    assert torch.equal(found.labels, rows.labels[places])
+
+
+def test_at_paper_scale_a_single_run_of_each_is_shifted():
+    _, lines = shift.work("cifar10", "paper")
+    assert {(line.repeats, line.runs) for line in lines} == {(1, None), (1, (0,))}
+
+
+def test_single_models_of_a_repeat_count_once():
+    runs = [{"seed": seed, "acc": acc} for seed, acc in ((0, 0.1), (0, 0.3), (1, 0.4), (1, 0.6))]
+    found = summaries_of(runs)["acc"]
+    assert (found.mean, found.standard_error, found.repeats) == (pytest.approx(0.35), pytest.approx(0.15), 2)
+    assert summaries_of([{"acc": 0.1}, {"acc": 0.3}])["acc"].repeats == 2
 
 
 def test_the_table_stands_beside_the_papers(everything: Path):

@@ -6,6 +6,7 @@ from math import inf
 
 from mixupmp.paper.figures import SEQUENCE, bars_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, ensemble_at, ensemble_label
+from mixupmp.paper.reference import ratio_of
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
 from mixupmp.paper.settings import Setting, comparable, setting_named
 from mixupmp.paper.study import Study
@@ -44,19 +45,17 @@ def run(study: Study, dataset: str) -> None:
     setting = study.setting(setting_named(dataset, study.scale))
     wanted = lines(setting, dataset, study.scale)
     title = f"Ablation over r and alpha, {dataset}"
-    evaluated = report_lines(study, setting, wanted, title, MEASURES, paper=("in_distribution", setting.name))
+    few = ["r = 0, .1, 1 and infinity at alpha = 2 alone"] if dataset in FEW or study.scale == "smoke" else []
+    evaluated = report_lines(
+        study, setting, wanted, title, MEASURES, paper=("in_distribution", setting.name), differences=few
+    )
     draw(study, evaluated, f"{setting.name}, {len(setting.dataset(0).train)} training rows")
-
-
-def ratio_of(label: str) -> float:
-    """r of an explicit ensemble's label."""
-    return 0.0 if label == "DE" else float(label.split("r=")[1].split()[0]) if "r=" in label else inf
 
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
     """One panel for each measure: a curve over r for each alpha; points outside the paper's regime are hollow."""
     alphas = list(dict.fromkeys(line.group for line, _ in evaluated))
-    ratios = sorted({ratio_of(line.label) for line, _ in evaluated})
+    ratios = sorted({ratio_of(line.label) or 0.0 for line, _ in evaluated})
     with styled():
         figure, (axes,) = panels(1, len(DRAWN), 3.1 * len(DRAWN), 3.2)
         for axis, measure in zip(axes, DRAWN, strict=True):
@@ -64,7 +63,7 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
             for number, alpha in enumerate(alphas):
                 own = [(line, found) for line, found in evaluated if line.group == alpha]
                 summaries = [summaries_of(found)[measure] for _, found in own]
-                x = [ratios.index(ratio_of(line.label)) for line, _ in own]
+                x = [ratios.index(ratio_of(line.label) or 0.0) for line, _ in own]
                 y = [metric.scale * summary.mean for summary in summaries]
                 errors = [metric.scale * (summary.standard_error or 0) for summary in summaries]
                 hollow = [not comparable(found) for _, found in own]

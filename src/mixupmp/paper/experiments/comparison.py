@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from mixupmp.paper.figures import bars_of, color_of, explain, panels, save
-from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
+from mixupmp.paper.lines import ALPHAS, Line, comparison_lines, open_choices
 from mixupmp.paper.report import Evaluated, report_lines, summaries_of
 from mixupmp.paper.settings import Setting, comparable, setting_named
 from mixupmp.paper.study import Study
 from mixupmp.plots.style import METHOD_COLORS, PAPER, styled
 
 TITLE = "in-distribution comparison of all methods (main table and its extended form)"
-DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar10", "cifar100", "fmnist")}
+DATASETS = {
+    "smoke": ("fmnist",),
+    "cpu": ("fmnist", "fmnist-long", "cifar10"),
+    "paper": ("cifar10", "cifar100", "fmnist"),
+}
+ONE_ALPHA = "alpha = 2 alone, as in the paper's main table"
 MEASURES = ("acc", "nll", "ece", "oe", "ue", "nll_calibrated", "ece_calibrated")
 
 
@@ -24,13 +29,21 @@ def run(study: Study, dataset: str) -> None:
     setting = study.setting(setting_named(dataset, study.scale))
     lines = comparison_lines(setting, ALPHAS if study.scale == "paper" else (2.0,))
     caption = (
-        "Two single models of each repeat. Bold: best in its group, within two standard errors; star: best of all. "
+        "Two single models of each repeat, whose mean counts once. Bold: best in its group, within two standard "
+        "errors; star: best of all. "
         "cal.: after one temperature on the pooled probabilities, from rows not trained on. The columns `paper` are "
         "the paper's own figures for this dataset at its own scale."
     )
     title = f"In-distribution comparison, {setting.name}"
     evaluated = report_lines(
-        study, setting, lines, title, MEASURES, paper=("in_distribution", setting.name), caption=caption
+        study,
+        setting,
+        lines,
+        title,
+        MEASURES,
+        paper=("in_distribution", setting.name),
+        caption=caption,
+        differences=[*open_choices(setting), *([ONE_ALPHA] if study.scale != "paper" else [])],
     )
     draw(study, evaluated, setting.name)
 

@@ -152,7 +152,11 @@ def run(study: Study) -> None:
     study.write("table.md", f"# {TITLE}\n\n{steps:,} steps, {repeats} starts.\n\n" + markdown_table(head, lines))
     study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS if not n.relu for k in kinds])
     _draw(study, tracks, records)
-    differences = ["The paper measures no problem with a known margin: this is an illustration of its proposition."]
+    differences = [
+        "the paper measures no problem with a known margin: this is an illustration of its proposition",
+        "gradient descent with steps of the same length and no regularization, where the lemma has a weak one",
+        "every repeat has the same rows",
+    ]
     study.record(differences, [0], steps=steps, repeats=repeats, svm_margin=SVM_MARGIN, rate=RATE)
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Dataset, Rows
 from mixupmp.data import corrupted
+from mixupmp.data.corrupted_sets import PUBLISHED, find_corrupted
 from mixupmp.data.corruptions import CORRUPTIONS, SEVERITIES, unchanged_for_gray
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Scores, evaluate
 from mixupmp.metrics.catalog import CALIBRATED
 from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
-from mixupmp.paper.lines import ALPHAS, Line, comparison_lines
+from mixupmp.paper.lines import ALPHAS, Line, comparison_lines, open_choices
 from mixupmp.paper.report import CALIBRATED_MEASURES, Evaluated, fitted_temperature, report_lines, summaries_of
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
@@ -33,9 +35,13 @@ CURVES = ("DE", "MixupMP r=0.1 alpha=2", "MixupMP r=1 alpha=2", "Mixup Ensemble 
 
 
 def lines(setting: Setting, scale: str) -> list[Line]:
-    """All methods. At paper scale a single run of each, as in the paper, but of the curves' ensembles."""
-    found = comparison_lines(setting, ALPHAS if scale == "paper" else (2.0,))
-    return [line if scale != "paper" or line.label in CURVES else replace(line, repeats=1) for line in found]
+    """All methods; at paper scale with all four alphas and, as in the paper, a single run of each."""
+    if scale != "paper":
+        return comparison_lines(setting, (2.0,))
+    return [
+        replace(line, repeats=1, runs=None if line.runs is None else line.runs[:1])
+        for line in comparison_lines(setting, ALPHAS)
+    ]
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
@@ -45,8 +51,8 @@ def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
 
 def run(study: Study, dataset: str) -> None:
     setting = study.setting(setting_named(dataset, study.scale))
-    count = TEST_ROWS.get((study.scale, dataset))
-    test = replace(setting.full, test=setting.full.test.take(subset_indices(setting.full.test, count)))
+    places = subset_indices(setting.full.test, TEST_ROWS.get((study.scale, dataset)))
+    test = replace(setting.full, test=setting.full.test.take(places))
     chosen = SMOKE_CORRUPTIONS if study.scale == "smoke" else CORRUPTIONS
     gray = test.test.inputs.shape[1] == 1
     names = tuple(name for name in chosen if not (gray and unchanged_for_gray(name)))
@@ -56,15 +62,37 @@ def run(study: Study, dataset: str) -> None:
         lines(setting, study.scale),
         f"Under distribution shift, {setting.name}-C",
         (*MEASURES, *AFTER, "ece_by_corruption"),
-        evaluator=lambda seed: Shifted(test, names, setting.calibration(seed)),
+        evaluator=lambda seed: Shifted(test, places, names, setting.calibration(seed)),
         paper=("shift", f"{setting.name}-C"),
         caption="The corruptions of one intensity are one test set; mean over intensities 1 to 5. ECE by corruption: "
         "of each corruption at each intensity by itself, then the mean. Calibrated: by one temperature from clean rows "
         "that were not trained on.",
-        differences=[f"{len(test.test)} test rows under {len(names)} corruptions"],
+        differences=[*open_choices(setting), *differences(study.scale, test, names)],
     )
     study.write("corruptions.md", by_corruption(evaluated, names))
     draw(study, evaluated, setting.name)
+
+
+def differences(scale: str, dataset: Dataset, names: tuple[str, ...]) -> list[str]:
+    """From section 5.4 and appendix E.4."""
+    found = [f"{len(dataset.test)} test rows under {len(names)} corruptions"]
+    if scale != "paper":
+        found.append("alpha = 2 alone, and every repeat, not a single run")
+    if dataset.name not in PUBLISHED:
+        found.append(f"the paper has no corrupted {dataset.name}: an extension")
+    elif dataset.name == "cifar100":
+        found.append("the paper counts 21 corruptions of CIFAR100-C, of which 19 are published")
+    if not _published(dataset):
+        found.append(
+            "corruptions are computed by the published parameters, but for the textures of frost, which are not "
+            "photographs, and the shading of spatter"
+        )
+    return found
+
+
+def _published(dataset: Dataset) -> bool:
+    """Whether the published corrupted images are there."""
+    return dataset.name in PUBLISHED and find_corrupted(dataset.name) is not None
 
 
 def by_corruption(evaluated: Evaluated, names: tuple[str, ...]) -> str:
@@ -81,41 +109,40 @@ class Shifted:
     """Every measure at each intensity of shift, over all corruptions together and by corruption."""
 
     dataset: Dataset
+    places: Tensor  # of its test rows in the publisher's test set
     names: tuple[str, ...]
     calibration: Rows | None = None  # clean rows that were not trained on, for one temperature
 
     @property
     def key(self) -> str:
         held_out = "" if self.calibration is None else f" calibrated {self.calibration.fingerprint()}"
-        return f"shift by corruption, resampled, {','.join(self.names)} {self.dataset.test.fingerprint()}{held_out}"
+        source = "published" if _published(self.dataset) else "computed"
+        rows = f"{self.dataset.test.fingerprint()}{held_out}"
+        return f"shift by corruption, each intensity resampled, {source} {','.join(self.names)} {rows}"
 
     def __call__(self, posterior: Posterior) -> Evaluation:
         temperature = fitted_temperature(posterior, self.calibration)
-        together = {"0": self._scores(posterior, [self.dataset.test], temperature)[0]}
-        resampled: list[dict[str, list[int]]] = []
+        clean, _ = self._scores(posterior, [self.dataset.test], temperature)
+        shifted: list[Evaluation] = []
         by_corruption = dict.fromkeys(self.names, 0.0)
         for severity in SEVERITIES:
             # All corruptions of one intensity as one test set: bins of a few hundred rows would be mostly noise.
-            many = [_corrupted(self.dataset, name, severity) for name in self.names]
-            together[str(severity)], each, moved = self._scores(posterior, many, temperature)
-            resampled.append(moved)
+            many = [_corrupted(self.dataset, self.places, name, severity) for name in self.names]
+            together, each = self._scores(posterior, many, temperature)
+            shifted.append(together)
             for name, ece in zip(self.names, each, strict=True):
                 by_corruption[name] += ece / len(SEVERITIES)
-        shifted = [together[str(severity)] for severity in SEVERITIES]
-        overall = {name: sum(one[name] for one in shifted) / len(shifted) for name in shifted[0]}
-        mean = sum(by_corruption.values()) / len(by_corruption)
         return {
-            **overall,
-            "ece_by_corruption": mean,
+            **_mean_over_intensities(shifted),
+            "ece_by_corruption": sum(by_corruption.values()) / len(by_corruption),
             "corruptions": by_corruption,
-            "intensities": together,
-            "resampled": _mean_over_intensities(resampled),
+            "intensities": {str(level): one for level, one in enumerate((clean, *shifted))},
         }
 
     def _scores(
         self, posterior: Posterior, many: list[Rows], temperature: Temperature | None
-    ) -> tuple[dict[str, float], list[float], dict[str, list[int]]]:
-        """The measures of all these rows together, the ECE of each by itself, and the former on resampled rows."""
+    ) -> tuple[Evaluation, list[float]]:
+        """The measures of all these rows together, also on resampled rows, and the ECE of each by itself."""
         scores, each, pooled = Scores(len(self.dataset.classes)), [], []
         for rows in many:
             members = posterior.member_probabilities(rows.inputs).cpu()
@@ -124,28 +151,35 @@ class Shifted:
             each.append(float(evaluate(members, rows.labels)["ece"] or 0.0))
         found = scores.result().to_dict()
         labels = torch.cat([rows.labels for rows in many])
-        moved = deviations(torch.cat(pooled), labels, copies=len(many))
+        moved = deviations(torch.cat(pooled), labels, MEASURES, copies=len(many))
         values = {name: float(found[name] or 0.0) for name in MEASURES}
         if temperature is not None:
             scaled = temperature(torch.cat(pooled))
             after, also = evaluate(scaled, labels), deviations(scaled, labels, CALIBRATED_MEASURES, copies=len(many))
             for name in CALIBRATED_MEASURES:
                 values[f"{name}{CALIBRATED}"], moved[f"{name}{CALIBRATED}"] = float(after[name] or 0.0), also[name]
-        return values, each, moved
+        return {**values, "resampled": moved}, each
 
 
-def _mean_over_intensities(many: list[dict[str, list[int]]]) -> dict[str, list[int]]:
-    return {name: [round(sum(k) / len(k)) for k in zip(*(one[name] for one in many), strict=True)] for name in many[0]}
+def _mean_over_intensities(shifted: list[Evaluation]) -> Evaluation:
+    """Of every measure, and of how much it changes on each resample."""
+    moved: list[dict[str, list[int]]] = [one["resampled"] for one in shifted]
+    columns = {name: zip(*(one[name] for one in moved), strict=True) for name in moved[0]}
+    return {
+        **{name: sum(one[name] for one in shifted) / len(shifted) for name in moved[0]},
+        "resampled": {name: [round(sum(k) / len(k)) for k in each] for name, each in columns.items()},
+    }
 
 
 _MADE: dict[tuple[str, str, int], Rows] = {}
 
 
-def _corrupted(dataset: Dataset, name: str, severity: int) -> Rows:
-    """A corrupted copy of the test rows, made once in each process."""
+def _corrupted(dataset: Dataset, places: Tensor, name: str, severity: int) -> Rows:
+    """A corrupted copy of the test rows, made once in each process; published files have the whole test set."""
     key = (dataset.test.fingerprint(), name, severity)
     if key not in _MADE:
-        _MADE[key] = corrupted(dataset, name, severity)
+        rows = corrupted(dataset, name, severity)
+        _MADE[key] = rows if len(rows) == len(places) else rows.take(places)
     return _MADE[key]
 
 
