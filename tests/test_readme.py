@@ -69,6 +69,10 @@ def test_torch_is_installed_in_the_versions_that_were_tested() -> None:
     assert set(project["optional-dependencies"]) <= listed
 
 
-def test_linked_files_are_there() -> None:
+def test_linked_files_and_their_sections_are_there() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+        path, _, section = target.partition("#")
+        assert (README.parent / path).exists(), target
+        if section:
+            headings = re.findall(r"^#+ (.+)$", (README.parent / path).read_text(), re.MULTILINE)
+            assert section in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
