@@ -50,9 +50,9 @@ def render(ledger: Ledger, scale: str) -> str:
         "slash) for those whose training accuracy is at least 98%. The CNN on Fashion-MNIST is compared with the "
         "paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
-        "What reverses, by measure: how many of the pairs of all lines; of those with different r, in how many the one "
-        "with more blends fares better here than in the paper; and the methods that are in most of them (higher or "
-        "lower here than in the paper's order).",
+        "What reverses, by measure: how many of the pairs of all lines; of those with different r, how many of the "
+        "pairs in which the method with more blends is the worse one in the paper, and of those in which it is the "
+        "better one; and the methods in most reversals (higher or lower here than in the paper's order).",
         _reversed_table(ledger.concordances),
         "## Runs",
         "What the results are of, as the `run.json` of each says. Those of version 0.1 have its smaller settings, and "
@@ -112,9 +112,10 @@ def _reversed_table(found: dict[str, Agreement]) -> str:
             # Of (a, b) the paper has a above b; here a is too low, or b too high.
             moves = Counter(move for a, b in turned for move in ((a, "lower"), (b, "higher")))
             most = ", ".join(f"{label} {way} ({count})" for (label, way), count in moves.most_common(3))
-            favored = "{} of {}".format(*one.for_more_blends(measure))
-            rows.append([name, measure.upper(), f"{len(turned)} of {one.pairs[measure]}", favored, most])
-    return markdown_table(["results", "measure", "reversed", "for more blends", "most often"], rows)
+            by_blends = [f"{count} of {all_}" for count, all_ in one.reversed_by_blends(measure)]
+            rows.append([name, measure.upper(), f"{len(turned)} of {len(one.pairs[measure])}", *by_blends, most])
+    headings = ["results", "measure", "reversed", "more blends worse there", "more blends better there", "most often"]
+    return markdown_table(headings, rows)
 
 
 def _run_table(runs: dict[str, dict[str, Json]]) -> str:

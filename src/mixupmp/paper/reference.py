@@ -42,21 +42,21 @@ class Concordance:
     Parameters
     ----------
     pairs
-        Of each measure, how many pairs of methods differ by more than two standard errors in the paper; all pairs
-        where it prints no standard errors.
+        Of each measure, the pairs of methods that differ by more than two standard errors in the paper, the one that
+        is larger there first; all pairs where it prints no standard errors.
     rank
         Spearman's rank correlation of each measure over all methods of both tables.
     reversed
-        Of each measure, the pairs whose difference has another sign here, the one that is larger in the paper first.
+        Those of them whose difference has another sign here.
     """
 
-    pairs: dict[str, int]
+    pairs: dict[str, list[tuple[str, str]]]
     rank: dict[str, float]
     reversed: dict[str, list[tuple[str, str]]]
 
     @property
     def total(self) -> int:
-        return sum(self.pairs.values())
+        return sum(map(len, self.pairs.values()))
 
     @property
     def same(self) -> int:
@@ -66,13 +66,15 @@ class Concordance:
     def share(self) -> float | None:
         return self.same / self.total if self.total else None
 
-    def for_more_blends(self, measure: str) -> tuple[int, int]:
-        """Of the reversed pairs with different r: in how many the larger r fares better here; and how many they are."""
-        counted = [(a, b) for a, b in self.reversed[measure] if _differ(ratio_of(a), ratio_of(b))]
-        # The first is larger in the paper and not larger here, so it fares better here where low values are good.
+    def reversed_by_blends(self, measure: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(how many reverse, of how many) pairs with different r: where the larger is worse there, and where better."""
         low_is_good = measure in ("nll", "ece")
-        favored = [(a, b) if low_is_good else (b, a) for a, b in counted]
-        return sum((ratio_of(one) or 0.0) > (ratio_of(other) or 0.0) for one, other in favored), len(counted)
+        pairs = [(a, b) for a, b in self.pairs.get(measure, []) if _differ(ratio_of(a), ratio_of(b))]
+        more_first = {(a, b): (ratio_of(a) or 0.0) > (ratio_of(b) or 0.0) for a, b in pairs}
+        worse = [pair for pair in pairs if more_first[pair] == low_is_good]
+        better = [pair for pair in pairs if more_first[pair] != low_is_good]
+        turned = set(self.reversed.get(measure, ()))
+        return (len(turned.intersection(worse)), len(worse)), (len(turned.intersection(better)), len(better))
 
     def to_dict(self) -> dict[str, object]:
         """As plain JSON."""
@@ -94,7 +96,7 @@ def _differ(one: float | None, other: float | None) -> bool:
 
 def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, dataset: str) -> Concordance:
     """Our means (label -> measure -> mean) against a table of the paper."""
-    pairs: dict[str, int] = {}
+    pairs: dict[str, list[tuple[str, str]]] = {}
     turned: dict[str, list[tuple[str, str]]] = {}
     rank = {}
     for measure in CONCORDANCE_MEASURES:
@@ -103,9 +105,10 @@ def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, data
         for one, other in combinations(theirs, 2):
             difference = theirs[one][0] - theirs[other][0]
             if abs(difference) > 2 * hypot(theirs[one][1] or 0.0, theirs[other][1] or 0.0):
-                pairs[measure] = pairs.get(measure, 0) + 1
+                pair = (one, other) if difference > 0 else (other, one)
+                pairs.setdefault(measure, []).append(pair)
                 if difference * (ours[one][measure] - ours[other][measure]) <= 0:
-                    turned.setdefault(measure, []).append((one, other) if difference > 0 else (other, one))
+                    turned.setdefault(measure, []).append(pair)
         if len(theirs) > 2:
             values = [(theirs[label][0], ours[label][measure]) for label in theirs]
             rank[measure] = float(spearmanr(*zip(*values, strict=True)).statistic)
