@@ -13,8 +13,9 @@ from mixupmp.core.errors import check_known
 from mixupmp.metrics.catalog import METRICS
 
 BEST = "best"
+CAN_REACH = "can reach"
 TESTS = (
-    *("better", "larger", "smaller", "close", "within", BEST, "exceeds", "reaches"),
+    *("better", "larger", "smaller", "close", "within", BEST, "exceeds", "reaches", CAN_REACH),
     *("rising", "falling", "rising overall", "falling overall"),
     *("rising with level", "falling with level", "loses less"),
 )
@@ -32,7 +33,8 @@ class Part:
         members is within `tolerance`; "rising" or "falling": from each of `lines` to the next; "rising overall" or
         "falling overall": from each to all later ones, of which the mean is the slope over their order; "rising with
         level" or "falling with level": from each intensity to the next; "loses less": from the first intensity to the
-        last; "exceeds": the first of two measures above the second; "reaches": at least `threshold`.
+        last; "exceeds": the first of two measures above the second; "reaches": at least `threshold`, in every run; "can
+        reach": in one run, and no run can show that it cannot be done.
     margin
         What is added to the effect: positive for "close to the best", negative for "greatly".
     """
@@ -63,6 +65,7 @@ class Case:
     margin: float = 0.0
     tolerance: float | None = None
     threshold: float | None = None
+    one_suffices: bool = False  # of the runs, for the threshold
 
 
 def cases_of(part: Part) -> Iterator[Case]:
@@ -70,7 +73,7 @@ def cases_of(part: Part) -> Iterator[Case]:
     for alpha in part.alphas:
         lines, than = ([name.replace("{a}", alpha) for name in names] for names in (part.lines, part.than))
         for what, terms in _terms(part, lines, than):
-            yield Case(what, terms, part.margin, part.tolerance, part.threshold)
+            yield Case(what, terms, part.margin, part.tolerance, part.threshold, part.test == CAN_REACH)
 
 
 def _terms(part: Part, lines: Sequence[str], than: Sequence[str]) -> Iterator[tuple[str, Terms]]:
@@ -83,7 +86,7 @@ def _terms(part: Part, lines: Sequence[str], than: Sequence[str]) -> Iterator[tu
         return
     for measure in part.measures:
         sign = _sign(part.test, measure)
-        if part.test == "reaches":
+        if part.test in ("reaches", CAN_REACH):
             yield from ((f"{measure} of {line}", ((1, line, measure, None),)) for line in lines)
         elif part.test == "within":
             for pair in (f"{one} against {other}" for one in lines for other in than):

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
-
-from scipy.stats import t as student
 
 from mixupmp.core.errors import check_known
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.catalog import METRICS
 from mixupmp.paper.cases import BEST, Case, Part, cases_of
-from mixupmp.paper.evidence import LEVEL, Effect, Evidence, Sample, Term, combine
+from mixupmp.paper.effects import LEVEL, Effect, Sample, Term, combine
+from mixupmp.paper.evidence import Evidence
 
 HOLDS, FAILS, OPEN, NOT_RUN, NOT_COMPARABLE = "holds", "fails", "not decided", "not run", "not comparable"
 # How many of so many cases must hold. "tends": the mean over the cases is one case.
+COUNTS = ("cases", "holding", "failing", "left_out", "not_run")
 QUANTIFIERS: dict[str, Callable[[int], int]] = {
     "all": lambda cases: cases,
     "almost all": lambda cases: math.ceil(0.9 * cases - 1e-9),
@@ -104,9 +104,10 @@ class Found:
     tested: tuple[Tested, ...] = ()
     left_out: int = 0
     not_run: int = 0
+    undecided: int = 0  # of the cases that the quantifier counts, those without an effect
 
     def __add__(self, other: Found) -> Found:
-        return Found(self.tested + other.tested, self.left_out + other.left_out, self.not_run + other.not_run)
+        return Found(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Found)))
 
 
 def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = None) -> Verdict:
@@ -122,58 +123,86 @@ def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = Non
             by_dataset[dataset] = _verdict(claim, sum(found, Found()), evidence)
             by_part = [before + one for before, one in zip(by_part, found, strict=True)]
     groups = by_part if claim.quantifier == "can" else [sum(by_part, Found())]
-    each = [_verdict(claim, group, evidence) for group in groups]
+    each = [_verdict(claim, group, evidence, len(groups)) for group in groups]
     order = {FAILS: 0, HOLDS: 2}
     worst = min(each, key=lambda one: order.get(one.verdict, 1))
-    counts = {name: sum(getattr(one, name) for one in each) for name in ("cases", "holding", "failing", "left_out")}
+    counts = {name: sum(getattr(one, name) for one in each) for name in COUNTS}
     return replace(worst, **counts, datasets=by_dataset)
 
 
-def _verdict(claim: Claim, found: Found, evidence: Evidence) -> Verdict:
-    return replace(decide(found.tested, claim.quantifier, evidence.by_sign, found.left_out), not_run=found.not_run)
+def _verdict(claim: Claim, found: Found, evidence: Evidence, parts: int = 1) -> Verdict:
+    made = decide(found.tested, claim.quantifier, evidence.by_sign, found.undecided, parts)
+    if not found.tested and not found.left_out:
+        made = replace(made, verdict=NOT_RUN)
+    return replace(made, left_out=found.left_out, not_run=found.not_run)
 
 
 def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
-    """The cases of a part on a dataset."""
-    cases = [case for one in _chosen(part, claim.experiment, dataset, evidence) for case in cases_of(one)]
-    terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases]
+    """The cases of a part on a dataset.
+
+    A case that was not run counts as undecided, as one that is not comparable does: a line less must not make a
+    sentence easier to hold. What the paper does not print is not counted.
+    """
+    if part.test == BEST:
+        return sum((_best(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures), Found())
+    terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
     run = [(case, samples) for case, samples in terms if samples is not None]
     present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
-    not_run = len(terms) - len(run)
+    left_out, not_run = len(run) - len(present), len(terms) - len(run)
+    undecided = left_out + (not_run if evidence.whole else 0)
     if claim.quantifier == "tends":
         if not present:
-            return Found((), int(bool(run)), not_run)
+            return Found((), left_out, not_run, int(undecided > 0))
         mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
         what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
-        return Found(((present[0][0], combine(mean, what)),), 0, not_run)
-    tested = tuple((case, _effect(case, samples)) for case, samples in present)
-    return Found(tested, len(run) - len(present), not_run)
+        return Found(((present[0][0], combine(mean, what)),), left_out, not_run)
+    return Found(tuple((case, _effect(case, samples)) for case, samples in present), left_out, not_run, undecided)
 
 
 def _effect(case: Case, samples: list[Term]) -> Effect:
     if case.threshold is None:
         return combine(samples, case.what)
-    # All runs must reach it: a mean above it with some below is no such thing.
     values = list((samples[0][1].values or {0: samples[0][1].mean}).values())
+    if case.one_suffices:
+        return Effect(max(values), 0.0, what=f"{case.what}, highest of {len(values)} runs")
+    # All runs must reach it: a mean above it with some below is no such thing.
     return Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")
 
 
-def _chosen(part: Part, experiment: str, dataset: str, evidence: Evidence) -> list[Part]:
-    """The part itself or, where it is about the best of its lines, those that are the best, by each measure."""
-    if part.test != BEST:
-        return [part]
-    found = []
-    for measure in part.measures:
-        sides = []
-        for side in (part.lines, part.than):
-            names = [name.replace("{a}", alpha) for name in side for alpha in part.alphas]
-            samples = {name: evidence.sample(experiment, dataset, name, measure, None) for name in names}
-            run = {name: one for name, one in samples.items() if one is not None}
-            within = {name: one.mean for name, one in run.items() if one.comparable}
-            best = max(within, key=lambda name: METRICS[measure].sign * within[name], default=None)
-            sides.append((best or next(iter(run), names[0]),))
-        found.append(replace(part, test="better", lines=sides[0], than=sides[1], measures=(measure,), alphas=("",)))
-    return found
+def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
+    """Whether the best of some lines is better than the best of others, by one measure: a case without a choice.
+
+    It holds where one of the lines is better than each of the others, p = |A| min_a max_b p(a > b), and goes against it
+    where one of the others is better than each of the lines. The line that looks best is named, but the test does not
+    depend on it. Lines that were not run, or do not interpolate, could be the best: pairs with one have p = 1.
+    """
+    measure, given = part.measures[0], (claim.experiment, dataset)
+    sides = [[name.replace("{a}", alpha) for name in side for alpha in part.alphas] for side in (part.lines, part.than)]
+    sides = [list(dict.fromkeys(side)) for side in sides]
+    samples = {name: evidence.sample(*given, name, measure, None) for side in sides for name in side}
+    run = {name: one for name, one in samples.items() if one is not None}
+    not_run, outside = len(samples) - len(run), sum(not one.comparable for one in run.values())
+    if not evidence.whole:
+        sides = [[name for name in side if name in run] for side in sides]
+    sign = METRICS[measure].sign
+    within = [{name: run[name] for name in side if name in run and run[name].comparable} for side in sides]
+    if not all(within):
+        return Found((), outside, not_run, 1)
+    ours, theirs = (max(side, key=lambda name, side=side: sign * side[name].mean) for side in within)  # type: ignore[misc]
+
+    def p_of(one: str, other: str) -> float:
+        """Of the first being better."""
+        if not all(name in side for name, side in ((one, within[0] | within[1]), (other, within[0] | within[1]))):
+            return 1.0
+        case = Case("", (), part.margin)
+        return p_values(case, combine([(sign, run[one]), (-sign, run[other])]), evidence.by_sign)[0]
+
+    for_it = len(sides[0]) * min(max(p_of(a, b) for b in sides[1]) for a in sides[0])
+    against = len(sides[1]) * min(max(p_of(b, a) for a in sides[0]) for b in sides[1])
+    what = f"{measure} of {ours} against {theirs}"
+    effect = combine([(sign, run[ours]), (-sign, run[theirs])], what)
+    case = Case(what, ((sign, ours, measure, None), (-sign, theirs, measure, None)), part.margin)
+    return Found(((case, replace(effect, p=(min(1.0, for_it), min(1.0, against)))),), outside, not_run)
 
 
 def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> list[Term] | None:
@@ -186,45 +215,54 @@ def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> l
     return found
 
 
-def decide(effects: Sequence[Tested], quantifier: str, by_sign: bool = False, left_out: int = 0) -> Verdict:
+def decide(
+    effects: Sequence[Tested], quantifier: str, by_sign: bool = False, undecided: int = 0, parts: int = 1
+) -> Verdict:
     """Holds where enough cases hold, fails where too many fail for that, and is not decided in between.
 
     "At least k of n cases" is a partial conjunction hypothesis (Benjamini & Heller 2008). It is accepted at 5% where
     (n - k + 1) p_(k) is at most 5%, p_(k) the k-th smallest of the cases' p values. For one case of n this is the first
-    step of Holm's procedure, and for all n no correction is needed. Cases that are left out are among the n, undecided.
+    step of Holm's procedure, and for all n no correction is needed. Undecided cases without an effect are among the n.
+    Where a sentence has parts that must all hold, one that fails is enough: each is tested at 5% over their number.
     """
     if not effects:
-        return Verdict(NOT_COMPARABLE if left_out else NOT_RUN, left_out=left_out)
-    count = len(effects) + left_out
+        return Verdict(NOT_COMPARABLE if undecided else NOT_RUN)
+    count = len(effects) + undecided
     need = QUANTIFIERS[quantifier](count)
     tests = [p_values(case, effect, by_sign) for case, effect in effects]
-    for_it, against = zip(*tests, *[(1.0, 1.0)] * left_out, strict=True)
-    found = HOLDS if _at_least(need, for_it) else FAILS if _at_least(count - need + 1, against) else OPEN
+    for_it, against = zip(*tests, *[(1.0, 1.0)] * undecided, strict=True)
+    fails = _at_least(count - need + 1, against, LEVEL / parts)
+    found = HOLDS if _at_least(need, for_it) else FAILS if fails else OPEN
     verdicts = [case_verdict(*each) for each in tests]
     order = {FAILS: 0, OPEN: 1, HOLDS: 2}
     ranked = sorted(zip(verdicts, effects, strict=True), key=lambda pair: (order[pair[0]], _support(*pair[1])))
     # Of a claim that one case suffices for, the best case decides; of all others, the worst.
     deciding = ranked[-1 if quantifier == "can" else 0][1][1]
     single = all(effect.error is None for _, effect in effects)
-    return Verdict(found, len(effects), verdicts.count(HOLDS), verdicts.count(FAILS), deciding, single, left_out)
+    return Verdict(found, len(effects), verdicts.count(HOLDS), verdicts.count(FAILS), deciding, single)
 
 
-def _at_least(cases: int, p_values: Sequence[float]) -> bool:
-    return (len(p_values) - cases + 1) * sorted(p_values)[cases - 1] <= LEVEL
+def _at_least(cases: int, p_values: Sequence[float], level: float = LEVEL) -> bool:
+    return (len(p_values) - cases + 1) * sorted(p_values)[cases - 1] <= level
 
 
 def p_values(case: Case, effect: Effect, by_sign: bool = False) -> tuple[float, float]:
     """Of the one-sided t tests for a case and against it. A single run has none: with `by_sign` its sign decides."""
     if not math.isfinite(effect.mean) or (effect.error is None and not by_sign):
         return 1.0, 1.0
+    if effect.p is not None:
+        return effect.p
     if case.threshold is not None:
         reached = effect.mean >= case.threshold
-        return float(not reached), float(reached)
+        return float(not reached), float(reached or case.one_suffices)
     distance = _distance(case, effect)
     if not effect.error:
         return float(distance <= 0), float(distance >= 0)
-    statistic = distance / effect.error
-    return float(student.sf(statistic, effect.freedom)), float(student.cdf(statistic, effect.freedom))
+    if case.tolerance is None:
+        return effect.tail(distance), effect.tail(-distance)
+    # Equivalence is two one-sided tests. Its contrary has two sides, but for a mean of absolute differences.
+    other_side = effect.tail(abs(effect.mean) + case.tolerance) if len(case.terms) != 1 else 0.0
+    return effect.tail(distance), min(1.0, effect.tail(-distance) + other_side)
 
 
 def case_verdict(for_it: float, against: float) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import fsum, sqrt
+from dataclasses import replace
+from math import fsum
 from pathlib import Path
 from typing import Protocol
 
-from scipy.stats import t as student
-
-from mixupmp.core.errors import BadRun
 from mixupmp.core.files import read_json
 from mixupmp.core.foreign import Json
-from mixupmp.metrics.comparison import summary_of
+from mixupmp.paper.effects import Sample
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
-from mixupmp.paper.resampling import RESAMPLES, UNIT
+from mixupmp.paper.resampling import UNIT
 from mixupmp.paper.settings import comparable
 from mixupmp.paper.study import results_folder
 
-LEVEL = 0.05  # of each one-sided test
 PAPER_TABLES: dict[str, PaperTable] = {
     "comparison": "in_distribution",
     "ablation": "in_distribution",
@@ -36,85 +33,11 @@ PAPER_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A measure of one line over its runs; `values` by repeat, where they can be paired.
-
-    `resampled` has, by repeat, how much the value changes on each resample of the test rows: the resamples are the
-    same for all lines. `comparable` says whether the networks of the line are in the paper's regime.
-    """
-
-    mean: float
-    error: float | None
-    count: int
-    values: dict[int, float] | None = None
-    resampled: dict[int, list[float]] = field(default_factory=dict)
-    comparable: bool = True
-
-    @classmethod
-    def of(cls, values: dict[int, float], resampled: dict[int, list[float]] | None = None) -> Sample:
-        found = summary_of(list(values.values()))
-        return cls(found.mean, found.standard_error, found.repeats, values, resampled or {})
-
-
-@dataclass(frozen=True)
-class Effect:
-    """An estimate with its standard error and degrees of freedom; neither from a single run."""
-
-    mean: float
-    error: float | None
-    freedom: float = 0.0
-    what: str = ""
-
-    @property
-    def reach(self) -> float:
-        """Half the width of the two one-sided intervals: the t quantile times the standard error."""
-        return 0.0 if not self.error else float(student.ppf(1 - LEVEL, self.freedom)) * self.error
-
-
-Term = tuple[float, Sample]
-
-
-def combine(terms: Sequence[Term], what: str = "") -> Effect:
-    """sum_k c_k x_k: over the repeats that all samples share, or else as of independent samples (Welch).
-
-    Repeats share their test rows, so their spread does not show how much depends on these. The paired bootstrap over
-    test rows does, and its variance is added where the samples have it, with degrees of freedom after Satterthwaite.
-    """
-    paired = [sample.values for _, sample in terms]
-    if all(values is not None for values in paired):
-        shared = set.intersection(*(set(values) for values in paired if values is not None))
-        if shared:
-            sums = [fsum(c * (s.values or {})[key] for c, s in terms) for key in sorted(shared)]
-            found, tested = summary_of(sums), _variance_over_test_rows(terms, sorted(shared))
-            mean, error = found.mean, found.standard_error
-            if error is None or not tested:
-                return Effect(mean, error, len(sums) - 1, what)
-            fitted = error**2
-            freedom = (fitted + tested) ** 2 / (fitted**2 / (len(sums) - 1) + tested**2 / (RESAMPLES - 1))
-            return Effect(mean, sqrt(fitted + tested), freedom, what)
-    mean = fsum(c * sample.mean for c, sample in terms)
-    variances = [(c * (sample.error or 0.0)) ** 2 for c, sample in terms]
-    if any(sample.error is None for _, sample in terms) or not sum(variances):
-        return Effect(mean, None, 0.0, what)
-    weights = [v * v / max(1, sample.count - 1) for v, (_, sample) in zip(variances, terms, strict=True)]
-    return Effect(mean, sqrt(sum(variances)), sum(variances) ** 2 / sum(weights), what)
-
-
-def _variance_over_test_rows(terms: Sequence[Term], repeats: Sequence[int]) -> float:
-    """Of the mean over repeats of sum_k c_k x_k, by the resamples; 0 where a sample has none."""
-    if not all(repeat in sample.resampled for _, sample in terms for repeat in repeats):
-        return 0.0
-    columns = [(c / len(repeats), sample.resampled[repeat]) for c, sample in terms for repeat in repeats]
-    moved = [fsum(c * values[k] for c, values in columns) for k in range(RESAMPLES)]
-    center = fsum(moved) / RESAMPLES
-    return fsum((value - center) ** 2 for value in moved) / (RESAMPLES - 1)
-
-
 class Evidence(Protocol):
     """Where samples come from."""
 
     by_sign: bool  # whether differences of single runs count, which have no error
+    whole: bool  # whether a line that is not there was not run, rather than not printed
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         """A measure of a line, at an intensity of shift or over all; None where there is none."""
@@ -125,6 +48,7 @@ class PaperEvidence:
     """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one."""
 
     by_sign = True
+    whole = False
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         table = PAPER_TABLES.get(experiment)
@@ -145,6 +69,7 @@ class RunEvidence:
     """What the experiments of one scale have written."""
 
     by_sign = False
+    whole = True
 
     def __init__(self, folder: Path, scale: str, protocol: str = "text") -> None:
         self.folder, self.scale, self.protocol = folder, scale, protocol
@@ -155,16 +80,14 @@ class RunEvidence:
         key = (experiment, part, file)
         if key not in self._read:
             path = results_folder(self.folder, experiment, self.scale, part, self.protocol) / file
-            try:
-                self._read[key] = read_json(path) if path.exists() else None
-            except BadRun:
-                self._read[key] = None
+            self._read[key] = read_json(path) if path.exists() else None
         return self._read[key]
 
     def records(self) -> dict[str, dict[str, Json]]:
         """The run.json of every experiment of this scale, by its folder, with its lines that do not interpolate."""
         found = {}
-        for path in sorted(self.folder.glob(f"*/{self.scale}/**/run.json")):
+        scale = results_folder(self.folder, "any", self.scale, "", self.protocol).name
+        for path in sorted(self.folder.glob(f"*/{scale}/**/run.json")):
             lines = path.parent / "evaluations.json"
             listed = read_json(lines) if lines.exists() else []
             below = [one["label"] for one in listed if not comparable(one["repeats"])]
@@ -206,9 +129,11 @@ class RunEvidence:
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
         """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""
         for one in self.read(experiment, part, "regions.json") or ():
-            if one["panel"].startswith(panel) and "repeats" in one:
+            if not re.match(re.escape(panel) + r"(?![\d.])", one["panel"]):  # "r = 1" is not "r = 10"
+                continue
+            if "repeats" in one:
                 return Sample.of({repeat["seed"]: repeat[region] for repeat in one["repeats"]})
-            if one["panel"].startswith(panel) and "standard_error" in one[region]:
+            if "standard_error" in one[region]:
                 return Sample(
                     one[region]["mean"],
                     one[region]["standard_error"],

@@ -15,7 +15,8 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Claim, Verdict, all_claims, judge
-from mixupmp.paper.evidence import LEVEL, PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence
+from mixupmp.paper.effects import LEVEL
+from mixupmp.paper.evidence import PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence
 from mixupmp.paper.reference import Concordance, concordance
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit

@@ -16,26 +16,29 @@ EXPLANATION = """\
 One row for each sentence of the paper that claims something, by experiment; `src/mixupmp/paper/claims.toml` says what
 is compared for it. A case is one comparison on one dataset. It holds, fails or stays undecided by a one-sided t test
 at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so the variance of
-the paired bootstrap over test rows is added (not for single members, nor in the plane). The repeats of the examples
-in the plane and of the known margins also share their training rows, so these are verdicts on one draw of them.
-Members of one repeat are not replicates: their mean counts once. Lines with a training accuracy below 98% are outside
-the paper's regime: a case with such a line is not tested, and counts as undecided.
+the paired bootstrap over test rows is added, each of the two variances with its own t quantile (not for single
+members, in the plane, nor in runs of version 0.1, which lack it). The repeats of the examples in the plane and of the
+known margins also share their training rows, so these are verdicts on one draw of them. Members of one repeat are not
+replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's regime: a case
+with such a line is not tested. It counts as undecided, and so does one that was not run.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
-and ECE must be seen to hurt both); for "tends" the mean over the cases is tested. "Best" compares the best of our
-lines with the best of the others. Some of many cases hold or fail by chance, so a sentence is judged by all of their
-p values together. If it needs k of its n cases, it holds where (n - k + 1) p is at most 5%, with p the k-th smallest
-p value (a test of a partial conjunction, Benjamini & Heller 2008). It fails where, by the same test, at least n - k +
-1 cases go against it. Where one case of n decides, for "can" and for the failure of "all", this is Holm's correction.
-Anything else is not decided. A sentence is judged by the cases that were run, on the datasets that its row names. The
-counts of cases are of each case by itself, without the correction.
+and ECE must be seen to hurt both); for "tends" the mean over the cases that there are is tested. "Best" asks for one
+of our lines that is better than each of the others, corrected for how many lines could be it. Some of many cases hold
+or fail by chance, so a sentence is judged by all of their p values together. If it needs k of its n cases, it holds
+where (n - k + 1) p is at most 5%, with p the k-th smallest p value (a test of a partial conjunction, Benjamini &
+Heller 2008). It fails where, by the same test, at least n - k + 1 cases go against it. Where one case of n decides,
+for "can" and for the failure of "all", this is Holm's correction. Anything else is not decided. A sentence is judged
+on the datasets that its row names. The counts of cases, and the widths after ±, are of each case by itself, without
+the correction. There is no correction for the number of sentences.
 
 The margins are ours, as the paper gives none. A margin is added to an effect before the test: a positive one lets a
 method be that much worse, a negative one asks for that much more. A tolerance is the largest difference that counts
-as none. A threshold must be reached by every run.
+as none. A threshold must be reached by every run; what "can" be reached, by one, and no run shows that it cannot.
 
 The last column applies the same rule to the numbers that the paper prints, taking its 3 ensembles and 6 single models
-as independent; where it prints single runs, their signs decide. It prints no table for the CNN on Fashion-MNIST."""
+as independent; where it prints single runs, their signs decide. Cases that are not in its tables are named, and do
+not count. It prints no table for the CNN on Fashion-MNIST."""
 
 
 def render(ledger: Ledger, scale: str) -> str:
@@ -164,7 +167,8 @@ def _on_paper(verdict: Verdict) -> str:
     if verdict.verdict == NOT_RUN:
         return "not in its tables"
     cases = sum(one.cases for one in verdict.datasets.values())
-    return f"{verdict.verdict}, {verdict.holding}/{cases}" + (", by sign" if verdict.by_sign else "")
+    more = f", {verdict.not_run} not in its tables" if verdict.not_run else ""
+    return f"{verdict.verdict}, {verdict.holding}/{cases}" + (", by sign" if verdict.by_sign else "") + more
 
 
 def _check_table(checks: Sequence[Check]) -> str:

@@ -154,6 +154,8 @@ def report_lines(
     parts.append(f"Differs from the paper: {'; '.join(differs)}.")
 
     def write(study: Study, evaluated: Evaluated, missing: list[str]) -> None:
+        if not evaluated:  # what lies there is of another run
+            return
         text = " ".join(filter(None, [*parts, f"Not finished: {'; '.join(missing)}." if missing else ""]))
         write_table(study, "table", table_of(evaluated, title, measures, paper, text))
         write_evaluations(study, evaluated)

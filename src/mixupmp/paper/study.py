@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 
 from mixupmp.core.errors import MixupMPError
-from mixupmp.core.files import read_json, write_json
+from mixupmp.core.files import read_json, write_atomically, write_json
 from mixupmp.core.member_summary import left_out
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.threads import pinned_threads
@@ -179,7 +179,8 @@ class Study:
     def write(self, name: str, content: str | dict[str, Any] | list[Any]) -> Path:
         """Write a text or JSON file among the results."""
         path = self.folder / name
-        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
+        text = content if isinstance(content, str) else json.dumps(content, indent=1) + "\n"
+        write_atomically(path, text.encode())  # all experiments of a scale read it, and it is written while others run
         return path
 
     @property
