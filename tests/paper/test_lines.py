@@ -12,7 +12,7 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.paper import lines
 from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
 from mixupmp.paper.report import on_test_rows, run_lines
-from mixupmp.paper.settings import setting_named
+from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study
 
 
@@ -64,3 +64,12 @@ def test_evaluations_are_written_one_by_one_and_implicit_ensembles_come_last(stu
     ]
     evaluated, missing = run_lines(one, setting, both, lambda seed: _StopsAt([], 1))  # goes on where it was stopped
     assert ([len(found) for _, found in evaluated], missing) == ([2, 2], [])
+
+
+def test_an_unfinished_table_compares_lines_on_the_repeats_that_all_have() -> None:
+    whole, begun = [{"seed": n, "acc": n / 10} for n in range(4)], [{"seed": n, "acc": 0.5} for n in (2, 0)]
+    assert on_shared_repeats([whole, begun]) == [[whole[0], whole[2]], begun]
+    # One shared repeat has no error: then each line keeps its own, as single models beside ensembles do.
+    assert on_shared_repeats([whole, begun[:1]]) == [whole, begun[:1]]
+    assert on_shared_repeats([[{"acc": 0.1}], whole]) == [[{"acc": 0.1}], whole]
+    assert on_shared_repeats([]) == []

@@ -14,7 +14,7 @@ from mixupmp.core.foreign import Json
 from mixupmp.paper.effects import Sample
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
 from mixupmp.paper.resampling import UNIT
-from mixupmp.paper.settings import comparable
+from mixupmp.paper.settings import comparable, on_shared_repeats
 from mixupmp.paper.study import results_folder
 
 PAPER_TABLES: dict[str, PaperTable] = {
@@ -97,12 +97,14 @@ class RunEvidence:
     def means(self, experiment: str, part: str, comparable_only: bool = False) -> dict[str, dict[str, float]]:
         """label -> measure -> mean, for all lines of an experiment or for those in the paper's regime."""
         found: dict[str, dict[str, float]] = {}
-        for line in self.read(experiment, part, "evaluations.json") or ():
+        lines = self.read(experiment, part, "evaluations.json") or ()
+        shared = on_shared_repeats([line["repeats"] for line in lines])
+        for line, repeats in zip(lines, shared, strict=True):
             if comparable_only and not comparable(line["repeats"]):
                 continue
             label = canonical_label(line["group"], line["label"])
             for name in CONCORDANCE_MEASURES:
-                values = [one[name] for one in line["repeats"] if one.get(name) is not None]
+                values = [one[name] for one in repeats if one.get(name) is not None]
                 if values:
                     found.setdefault(label, {})[name] = fsum(values) / len(values)
         return found

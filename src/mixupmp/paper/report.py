@@ -18,7 +18,7 @@ from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import PaperTable, paper_value
 from mixupmp.paper.resampling import deviations
-from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy
+from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy, on_shared_repeats
 from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study
 from mixupmp.paper.table import Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
 
@@ -156,8 +156,9 @@ def report_lines(
     def write(study: Study, evaluated: Evaluated, missing: list[str]) -> None:
         if not evaluated:  # what lies there is of another run
             return
-        text = " ".join(filter(None, [*parts, f"Not finished: {'; '.join(missing)}." if missing else ""]))
-        write_table(study, "table", table_of(evaluated, title, measures, paper, text))
+        unfinished = f"Over the repeats that all lines have. Not finished: {'; '.join(missing)}." if missing else ""
+        text = " ".join(filter(None, [*parts, unfinished]))
+        write_table(study, "table", table_of(shared_repeats(evaluated), title, measures, paper, text))
         write_evaluations(study, evaluated)
         study.record(differs, setting.seeds, setting=setting.describe(), train_rows=setting.train_rows, missing=missing)
 
@@ -165,6 +166,12 @@ def report_lines(
     evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), on_progress)
     write(study, evaluated, missing)
     return evaluated
+
+
+def shared_repeats(evaluated: Evaluated) -> Evaluated:
+    """The same lines on the repeats that all have, where these are two or more."""
+    found = on_shared_repeats([many for _, many in evaluated])
+    return [(line, [dict(one) for one in many]) for (line, _), many in zip(evaluated, found, strict=True)]
 
 
 def summaries_of(evaluations: Sequence[Evaluation]) -> dict[str, Summary]:

@@ -176,6 +176,19 @@ def comparable(evaluations: Sequence[Mapping[str, Json]]) -> bool:
     return reached is None or reached >= INTERPOLATES
 
 
+def on_shared_repeats(lines: Sequence[Sequence[Mapping[str, Json]]]) -> list[list[Mapping[str, Json]]]:
+    """The evaluations of each line on the repeats that all lines have, where these are two or more; else all of each.
+
+    Repeats have their own training rows, on which all methods do better or worse: while a run is not finished, lines
+    with other repeats are not to be compared.
+    """
+    seeds = [{one.get("seed") for one in many} for many in lines]
+    shared = set.intersection(*seeds) - {None} if seeds else set()
+    if len(shared) < 2:
+        return [list(many) for many in lines]
+    return [[one for one in many if one["seed"] in shared] for many in lines]
+
+
 def subset_indices(rows: Rows, count: int | None) -> torch.Tensor:
     """Places of a stratified, fixed subset of this many rows, in their order."""
     if count is None or count >= len(rows):

@@ -7,7 +7,7 @@ from math import inf
 from mixupmp.paper.figures import SEQUENCE, bars_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, ensemble_at, ensemble_label
 from mixupmp.paper.reference import ratio_of
-from mixupmp.paper.report import Evaluated, report_lines, summaries_of
+from mixupmp.paper.report import Evaluated, report_lines, shared_repeats, summaries_of
 from mixupmp.paper.settings import Setting, comparable, setting_named
 from mixupmp.paper.study import Study
 from mixupmp.paper.table import shown_metric
@@ -49,7 +49,7 @@ def run(study: Study, dataset: str) -> None:
     evaluated = report_lines(
         study, setting, wanted, title, MEASURES, paper=("in_distribution", setting.name), differences=few
     )
-    draw(study, evaluated, f"{setting.name}, {len(setting.dataset(0).train)} training rows")
+    draw(study, shared_repeats(evaluated), f"{setting.name}, {len(setting.dataset(0).train)} training rows")
 
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
