@@ -328,6 +328,15 @@ def test_a_tendency_is_that_of_all_pairs_not_only_of_the_first_and_the_last():
     assert judge(tends, humped).verdict == FAILS
 
 
+def test_growth_is_compared_with_the_growth_of_others():
+    part = Part("grows more", ("low", "high {a}"), ("other low", "other high {a}"), ("ece",), alphas=("1", "2"))
+    grown = {"low": 3.0, "high 1": 5.0, "high 2": 7.0, "other low": 1.0, "other high 1": 4.0, "other high 2": 3.0}
+    first, second = judge(claim(part, "can"), Given(**grown)), judge(claim(part), Given(**grown))
+    assert (first.verdict, first.holding, first.failing) == (HOLDS, 1, 1)  # 2 against 3, and 4 against 2
+    assert second.verdict == FAILS
+    assert first.deciding is not None and first.deciding.mean == 2.0
+
+
 def test_what_can_hurt_two_measures_must_be_seen_in_both():
     parts = tuple(Part("larger", ("a",), ("b",), (measure,)) for measure in ("nll", "ece"))
     both = Claim("x", "5.2", "q", "can", "ablation", ("fmnist",), parts)

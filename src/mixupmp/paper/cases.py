@@ -17,7 +17,7 @@ CAN_REACH = "can reach"
 TESTS = (
     *("better", "larger", "smaller", "close", "within", BEST, "exceeds", "reaches", CAN_REACH),
     *("rising", "falling", "rising overall", "falling overall"),
-    *("rising with level", "falling with level", "loses less"),
+    *("rising with level", "falling with level", "loses less", "grows more"),
 )
 
 
@@ -33,8 +33,9 @@ class Part:
         members is within `tolerance`; "rising" or "falling": from each of `lines` to the next; "rising overall" or
         "falling overall": from each to all later ones, of which the mean is the slope over their order; "rising with
         level" or "falling with level": from each intensity to the next; "loses less": from the first intensity to the
-        last; "exceeds": the first of two measures above the second; "reaches": at least `threshold`, in every run; "can
-        reach": in one run, and no run can show that it cannot be done.
+        last; "grows more": from the first of `lines` to the last, than from the first of `than` to the last; "exceeds":
+        the first of two measures above the second; "reaches": at least `threshold`, in every run; "can reach": in one
+        run, and no run can show that it cannot be done.
     margin
         What is added to the effect: positive for "close to the best", negative for "greatly".
     """
@@ -96,6 +97,10 @@ def _terms(part: Part, lines: Sequence[str], than: Sequence[str]) -> Iterator[tu
                 for low, high in pairwise(levels):
                     what = f"{measure} of {line}, {low} to {high}"
                     yield what, ((sign, line, measure, high), (-sign, line, measure, low))
+        elif part.test == "grows more":
+            terms = ((1, lines[-1], measure, None), (-1, lines[0], measure, None))
+            less = ((-1, than[-1], measure, None), (1, than[0], measure, None))
+            yield f"growth of {measure} to {lines[-1]} against to {than[-1]}", (*terms, *less)
         elif part.test == "loses less":
             first, last = levels[0], levels[-1]
             for one, other in ((a, b) for a in lines for b in than):
