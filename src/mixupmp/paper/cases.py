@@ -98,9 +98,9 @@ def _terms(part: Part, lines: Sequence[str], than: Sequence[str]) -> Iterator[tu
                     what = f"{measure} of {line}, {low} to {high}"
                     yield what, ((sign, line, measure, high), (-sign, line, measure, low))
         elif part.test == "grows more":
-            terms = ((1, lines[-1], measure, None), (-1, lines[0], measure, None))
-            less = ((-1, than[-1], measure, None), (1, than[0], measure, None))
-            yield f"growth of {measure} to {lines[-1]} against to {than[-1]}", (*terms, *less)
+            grown: Terms = ((1, lines[-1], measure, None), (-1, lines[0], measure, None))
+            by_them: Terms = ((-1, than[-1], measure, None), (1, than[0], measure, None))
+            yield f"growth of {measure} to {lines[-1]} against to {than[-1]}", (*grown, *by_them)
         elif part.test == "loses less":
             first, last = levels[0], levels[-1]
             for one, other in ((a, b) for a in lines for b in than):

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, sqrt
 
 import torch
+from scipy.special import beta
 from scipy.stats import t as student
 
+from mixupmp.core.base_measures.paper import symmetric_beta
 from mixupmp.core.foreign import Json
 from mixupmp.core.methods import Method, deep_ensemble, mixup, mixup_ensemble, mixup_mp
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Claim, Verdict, all_claims, judge
-from mixupmp.paper.effects import LEVEL
+from mixupmp.paper.effects import LEVEL, combine
 from mixupmp.paper.evidence import PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence
+from mixupmp.paper.lines import ALPHAS
 from mixupmp.paper.reference import Concordance, concordance
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
@@ -33,10 +37,22 @@ class Judged:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Concordance of one table with the paper's: of all lines, and of those that are in the paper's regime."""
+    """Concordance of one table with the paper's.
+
+    Parameters
+    ----------
+    all_lines
+        Of all lines.
+    comparable
+        Of those that are in the paper's regime.
+    decided
+        (how many have the same sign, of how many): of the pairs of all lines, those that differ here too, by the test
+        of a case at 5%. If chance made pairs reverse, fewer of these would.
+    """
 
     all_lines: Concordance
     comparable: Concordance
+    decided: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,11 @@ class Ledger:
         """As plain JSON."""
         return {
             "concordance": {
-                name: {"all lines": one.all_lines.to_dict(), "comparable lines": one.comparable.to_dict()}
+                name: {
+                    "all lines": one.all_lines.to_dict(),
+                    "comparable lines": one.comparable.to_dict(),
+                    "beyond chance here": {"pairs": one.decided[1], "same": one.decided[0]},
+                }
                 for name, one in self.concordances.items()
             },
             "sentences": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.sentences},
@@ -88,10 +108,27 @@ def _concordances(runs: RunEvidence) -> dict[str, Agreement]:
         for dataset in ("cifar10", "cifar100", "fmnist", "fmnist-long", "fmnist-cnn"):
             name = PAPER_NAMES[dataset] + ("-C" if experiment == "shift" else "")
             means = (runs.means(experiment, dataset, only) for only in (False, True))
-            one = Agreement(*(concordance(each, PAPER_TABLES[experiment], name) for each in means))
-            if one.all_lines.pairs:
-                found[f"{experiment}/{dataset}"] = one
+            every, comparable = (concordance(each, PAPER_TABLES[experiment], name) for each in means)
+            if every.pairs:
+                decided = _decided(runs, experiment, dataset, every)
+                found[f"{experiment}/{dataset}"] = Agreement(every, comparable, decided)
     return found
+
+
+def _decided(runs: RunEvidence, experiment: str, dataset: str, found: Concordance) -> tuple[int, int]:
+    """(how many have the paper's sign, of how many) pairs whose difference here is beyond chance."""
+    same = total = 0
+    for measure, pairs in found.pairs.items():
+        labels = {label for pair in pairs for label in pair}
+        samples = {label: runs.sample(experiment, dataset, label, measure, None) for label in labels}
+        for larger, smaller in pairs:
+            one, other = samples[larger], samples[smaller]
+            if one is None or other is None:
+                continue
+            effect = combine([(1.0, one), (-1.0, other)])
+            if effect.error and abs(effect.mean) > effect.reach:
+                same, total = same + (effect.mean > 0), total + 1
+    return same, total
 
 
 def identities() -> list[Check]:
@@ -107,7 +144,7 @@ def identities() -> list[Check]:
     for name, text, one, other in pairs:
         gap = _weight_gap(one, other)
         found.append(Check(name, text, f"largest difference of a weight: {gap:g}", HOLDS if gap == 0 else FAILS))
-    return [*found, *_dirichlet()]
+    return [*found, *_dirichlet(), _distance_of_blends()]
 
 
 def _weight_gap(one: Method, other: Method) -> float:
@@ -134,6 +171,23 @@ def _dirichlet(rows: int = 50, ratio: float = 0.5, draws: int = 2000) -> list[Ch
         text = f"{float(values.mean()):.5f} ({error:.5f}) of {draws} draws, expected {expected:.5f}"
         found.append(Check(name, says, text, HOLDS if holds else FAILS))
     return found
+
+
+def _distance_of_blends(draws: int = 100_000) -> Check:
+    """How far blends are from the nearer of their two rows, E[min(lambda, 1 - lambda)] = 1/2 - 4^-a / (a B(a, a))."""
+    generator = torch.Generator().manual_seed(0)
+    holds, found, expected = True, [], []
+    for alpha in ALPHAS:
+        share = symmetric_beta(alpha, *torch.rand(2, draws, generator=generator, dtype=torch.float64))
+        nearer = torch.minimum(share, 1 - share)
+        found.append(float(nearer.mean()))
+        expected.append(0.5 - 4**-alpha / (alpha * beta(alpha, alpha)))
+        holds = holds and abs(found[-1] - expected[-1]) < 4 * float(nearer.std()) / sqrt(draws)
+    texts = (", ".join(f"{value:.3f}" for value in values) for values in (found, expected))
+    says = "section 4: for small α samples are close to original observations; for larger ones, more space-filling"
+    text = "mean distance to the nearer row for α = .1, .4, 1, 2: {} of the way, expected {}".format(*texts)
+    rising = all(low < high for low, high in pairwise(found))
+    return Check("alpha-distance", says, text, HOLDS if holds and rising else FAILS)
 
 
 def costs(runs: RunEvidence) -> list[Check]:

@@ -50,7 +50,8 @@ def render(ledger: Ledger, scale: str) -> str:
         "Of all pairs of methods that differ by more than two standard errors in the paper (in CIFAR10-C's and "
         "CIFAR100-C's tables, which have none: of all pairs), the share whose difference has the same sign here, over "
         "ACC, NLL and ECE; and the rank correlation of the methods by each. Once for all lines, and once (after the "
-        "slash) for those whose training accuracy is at least 98%. The CNN on Fashion-MNIST is compared with the "
+        "slash) for those whose training accuracy is at least 98%. The fourth column has those of all pairs that "
+        "differ beyond chance here too, by the test of a case below. The CNN on Fashion-MNIST is compared with the "
         "paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
         "What reverses, by measure: how many of the pairs of all lines; of those with different r, how many of the "
@@ -63,7 +64,8 @@ def render(ledger: Ledger, scale: str) -> str:
         "98% are not in the paper's regime; they are counted in the last column, and give no verdict.",
         _run_table(ledger.runs),
         "## Sentences",
-        f"{_counts([one.here.verdict for one in ledger.sentences])} Under the same rule the paper's own tables: "
+        f"{_counts([one.here.verdict for one in ledger.sentences])} {_why_open(ledger.sentences)} Under the same rule "
+        "the paper's own tables: "
         + _counts([one.paper.verdict for one in ledger.sentences]).replace(NOT_RUN, "not in them"),
         EXPLANATION,
         _sentence_table(ledger.sentences, scale),
@@ -88,19 +90,34 @@ def _counts(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{verdicts.count(name)} {name}" for name in names) + f", of {len(verdicts)}."
 
 
+def _why_open(sentences: Sequence[Judged]) -> str:
+    """Of the sentences that are not decided, how many have all of their cases."""
+    verdicts = [one.here for one in sentences if one.here.verdict == OPEN]
+    whole = sum(not (one.left_out or one.not_run) for one in verdicts)
+    return (
+        f"Of those not decided {whole} have all their cases on the datasets that were run; the others have cases that "
+        "were not run or are not comparable."
+    )
+
+
 def _concordance_table(found: dict[str, Agreement]) -> str:
     ranks = [f"rank correlation, {measure.upper()}" for measure in CONCORDANCE_MEASURES]
     rows = []
     for name, one in found.items():
         both = (one.all_lines, one.comparable)
-        row = [name, *map(_share, both)]
+        row = [name, *map(_share, both), _share_of(*one.decided)]
         row += [" / ".join(_rank(each, measure) for each in both) for measure in CONCORDANCE_MEASURES]
         rows.append(row)
-    return markdown_table(["results", "same sign, all lines", "same sign, comparable lines", *ranks], rows)
+    shares = ("same sign, all lines", "same sign, comparable lines", "same sign, beyond chance here")
+    return markdown_table(["results", *shares, *ranks], rows)
 
 
 def _share(one: Concordance) -> str:
-    return "-" if one.share is None else f"**{100 * one.share:.0f}%** ({one.same} of {one.total})"
+    return _share_of(one.same, one.total)
+
+
+def _share_of(same: int, total: int) -> str:
+    return f"**{100 * same / total:.0f}%** ({same} of {total})" if total else "-"
 
 
 def _rank(one: Concordance, measure: str) -> str:
