@@ -50,6 +50,15 @@ def test_json_says_what_was_written_down(tmp_path: Path) -> None:
     assert config["spec"]["data"]["rows"] == 60
 
 
+def test_collapsed_members_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    too_fast = ("--network", "cnn", "--rows", "60", "--epochs", "12", "--learning-rate", "1", "--ratio", "0")
+    said = mixupmp("fit", *too_fast, "--members", "2", "--keep-collapsed", "--json", "--out", "kept").json
+    assert said["members"] == 2
+    assert said["notes"] == [
+        "members 0, 1 collapsed: the outputs do not depend on the inputs; kept, as keep_collapsed says"
+    ]
+
+
 def test_a_lone_network_that_predicts_one_class_is_named_and_kept(tmp_path: Path) -> None:
     """Classes are uneven, and the inputs say nothing."""
     lines = [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _RESUME = "Continue an interrupted run; the result is the same, bit for bit."
 _OVERRIDE = "Resume even if settings, data or versions have changed."
+_KEEP = "Keep members whose output does not depend on their inputs; they are left out otherwise."
 _TENSORBOARD = "Log losses, validation metrics and disagreement for TensorBoard."
 
 
@@ -39,6 +40,7 @@ def command(
     out: Out = None,
     resume: Annotated[Path | None, option(WHERE, _RESUME, metavar="RUN")] = None,
     override: Annotated[bool, option(WHERE, _OVERRIDE, "", "--override")] = False,
+    keep_collapsed: Annotated[bool, option(WHERE, _KEEP, "", "--keep-collapsed")] = False,
     tensorboard: Annotated[Path | None, option(WHERE, _TENSORBOARD, "", "--tensorboard", metavar="FOLDER")] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +68,7 @@ def command(
     chosen = choice_for(settings, plan_from(settings, dataset))
     plan = chosen.plan
     run = _run_folder(resume or out or _free_folder(settings, plan), settings, chosen)
-    posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address)
+    posterior = _fitted(plan, settings, run, resume is not None, override, tensorboard, address, keep_collapsed)
     add_reference(run, posterior, plan)
     results = evaluated(run, posterior, dataset, chosen.calibrator)
     message = under_trained(plan, posterior) if "epochs" in given.get("recipe", {}) else None
@@ -104,6 +106,7 @@ def _fitted(
     override: bool,
     tensorboard: Path | None,
     address: str | None,
+    keep_collapsed: bool,
 ) -> Posterior:
     """The posterior, fitted with bars on the screen and, where it is wanted, records for TensorBoard."""
     from mixupmp.train.loggers import TensorBoardLogger, log_posterior, logging_to
@@ -121,6 +124,7 @@ def _fitted(
             checkpoints=settings.checkpoints,
             progress=logging_to(logger, plan, bars),
             address=address,
+            keep_collapsed=keep_collapsed,
         )
     log_posterior(logger, posterior, plan.validation)
     return posterior
