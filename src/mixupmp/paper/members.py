@@ -138,10 +138,11 @@ class Cache:
                     summary = replace(summary, keep=True)
                 yield summary, folder.weights(number) if summary.diverged_at is None else {}
 
-    def posterior(self, wanted: Wanted, keep_collapsed: bool = False) -> Posterior | None:
-        """The posterior of the trained networks, or None where all of them diverged."""
+    def posterior(self, wanted: Wanted, keep_collapsed: bool = False, device: str | None = None) -> Posterior | None:
+        """The posterior of the trained networks, on this device or the plan's; None where all of them diverged."""
+        plan = wanted.plan if device in (None, wanted.plan.device) else replace(wanted.plan, device=device)
         try:
-            return wanted.plan.posterior(list(self.finished(wanted, keep_collapsed)))
+            return plan.posterior(list(self.finished(wanted, keep_collapsed)))
         except AllDiverged:
             return None
 

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
-from itertools import cycle
+from functools import cached_property, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -31,8 +30,7 @@ from mixupmp.paper.members import Cache, Piece, Wanted, pieces_of
 from mixupmp.paper.protocols import TEXT
 from mixupmp.paper.protocols import Protocol as PaperProtocol
 from mixupmp.paper.settings import Setting
-from mixupmp.paper.worker import STOPPED, Stopped, train_all
-from mixupmp.train import pool
+from mixupmp.paper.worker import STOPPED, Stopped, run_on, train_all
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
 
@@ -65,7 +63,7 @@ class Study:
     workers
         How many members are trained, and posteriors evaluated, at a time.
     devices
-        What they are trained on, in turn: several GPUs train several members at a time.
+        What each worker trains and evaluates on, in turn: with as many workers as GPUs, each GPU has one at a time.
     partial
         Report only what the cache holds, and list what is missing.
     part
@@ -123,7 +121,8 @@ class Study:
                     f"--partial: the cache {self.cache.path} has nothing of {place}. Leave --partial out."
                 )
             return
-        missing = [piece.on(device) for piece, device in zip(missing, cycle(self.devices), strict=False)]
+        for device in self.devices:
+            missing[0].on(device)  # an error where this machine has no such device, before anything is trained
         estimate = Estimate(missing, min(self.workers, len(missing)))
         self.say(f"Estimated time: {clock(estimate.seconds_left)} with {estimate.workers} at a time.")
         with _terminated_as_stopped():
@@ -143,7 +142,7 @@ class Study:
                 f"member {', '.join(map(str, piece.members))}: {outcome}; {clock(estimate.seconds_left)} left"
             )
 
-        train_all(missing, self.cache, self.workers, report)
+        train_all(missing, self.cache, self.devices, self.workers, report)
 
     def available(self, wanted: Wanted) -> bool:
         """Whether every network of it is in the cache."""
@@ -155,14 +154,8 @@ class Study:
         Beside what the evaluator returns, each has its key, the repeat's seed and how its fits ended. A posterior of
         which no member stayed finite has those alone. `on_progress` is called whenever another one is computed.
         """
-        missing = [(self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
-        if self.workers > 1 and len(missing) > 1:
-            calls = (Call(_evaluate, job, f"evaluation of {job[1].plan.method.name}") for job in missing)
-            pool.run(calls, workers=min(self.workers, len(missing)), on_result=lambda *_: on_progress())
-        else:
-            for job in missing:
-                _evaluate(Callback(), *job)
-                on_progress()
+        calls = [partial(_evaluation, self.cache, *pair) for pair in pairs if not self.evaluated(*pair)]
+        run_on(self.devices, self.workers, calls, lambda *_: on_progress())
         return [self.kept.get(_key(*pair)) or dict(read_json(_place(self.cache, *pair))) for pair in pairs]
 
     def evaluated(self, wanted: Wanted, evaluator: Evaluator) -> bool:
@@ -250,10 +243,14 @@ def _place(cache: Cache, wanted: Wanted, evaluator: Evaluator) -> Path:
     return cache.path / "evaluations" / name[:2] / f"{name}.json"
 
 
-def _evaluate(callback: Callback, cache: Cache, wanted: Wanted, evaluator: Evaluator) -> None:
+def _evaluation(cache: Cache, wanted: Wanted, evaluator: Evaluator, device: str) -> Call:
+    return Call(_evaluate, (cache, wanted, evaluator, device), f"evaluation of {wanted.plan.method.name}")
+
+
+def _evaluate(callback: Callback, cache: Cache, wanted: Wanted, evaluator: Evaluator, device: str) -> None:
     """Evaluate one posterior into the cache; runs in a worker process."""
     with pinned_threads(1):  # as many processes as cores
-        posterior = cache.posterior(wanted)
+        posterior = cache.posterior(wanted, device=device)
         found = {} if posterior is None else evaluator(posterior)
     path = _place(cache, wanted, evaluator)
     path.parent.mkdir(parents=True, exist_ok=True)
