@@ -1,6 +1,6 @@
 """One network in place of B: what it keeps of the posterior, and what it costs.
 
-python experiments/distillation.py > results/distillation.md
+python results/distillation/study.py > results/distillation/study.md
 """
 
 from __future__ import annotations
