@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from torch import nn
 
 from mixupmp import laplace, mc_dropout, single_network
 from mixupmp.core.posterior import Posterior
 from mixupmp.paper import lines
-from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
+from mixupmp.paper.lines import IMPLICIT, SINGLE, Line, open_choices
+from mixupmp.paper.protocols import AUTHORS, TEXT, Protocol
 from mixupmp.paper.report import on_test_rows, run_lines
 from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study
@@ -26,6 +28,26 @@ def test_a_line_whose_package_is_not_installed_is_left_out_and_named(
     evaluated, missing = run_lines(study(), setting, both, on_test_rows(setting))
     assert [line.label for line, _ in evaluated] == ["NN"]
     assert missing == ["Laplace (the package laplace is not installed)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "place"),
+    [
+        ("fmnist", TEXT, "after the linear layers"),
+        ("fmnist", AUTHORS, "after the convolutions and the linear layers"),
+        ("cifar10", TEXT, "between the two convolutions of a block"),
+        ("cifar10", AUTHORS, "between the two convolutions of a block"),
+    ],
+)
+def test_what_the_text_leaves_open_depends_on_network_and_protocol(name: str, protocol: Protocol, place: str) -> None:
+    setting = setting_named(name, "cpu").under(protocol)
+    listed = "; ".join(open_choices(setting))
+    assert f"dropout is {place}, as" in listed
+    assert "single models are members of the ensembles" in listed
+    # As many as a network built from the setting has: the CNN has two linear layers before its head.
+    network = setting.sized_network((1, 28, 28) if name == "fmnist" else (3, 32, 32), 10, 0.3)()
+    found = sum(isinstance(module, nn.Dropout) for module in network.modules())
+    assert found == {"after the linear layers": 2, "after the convolutions and the linear layers": 4}.get(place, 6)
 
 
 class _Stopped(Exception):

@@ -20,6 +20,8 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.networks import CNN, MLP, Network, WideResNet, named
 from mixupmp.paper import AUTHORS, TEXT, Study, Wanted
+from mixupmp.paper.experiments import bb_vs_de
+from mixupmp.paper.networks import PooledResNet
 from mixupmp.paper.protocols import PermutedMixup, Protocol, protocol_named
 from mixupmp.paper.settings import homogeneous, setting_named
 from mixupmp.train.member import MemberFit
@@ -49,7 +51,7 @@ def written_out(network: nn.Module, batch: Batch, labels: torch.Tensor, ratio: f
     return total / len(batch.inputs)
 
 
-@pytest.mark.parametrize("ratio", [0.1, 1.0, 3.0, float("inf")])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 1.0, 3.0, float("inf")])
 def test_loss_gradient_and_step_of_the_authors_protocol(ratio: float):
     fit = authors_fit(ratio)
     labels = fit.plan.train.labels
@@ -88,23 +90,39 @@ def test_each_row_is_in_as_many_permuted_pairs_as_any_other():
         PermutedMixup(1.0).sample(seen, 51, torch.Generator())
 
 
+def check_xavier(network: nn.Module) -> None:
+    """Convolutions are uniform within sqrt(2) sqrt(6 / (fan-in + fan-out)), and their biases are zero."""
+    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+    assert convolutions
+    for module in convolutions:
+        receptive = module.kernel_size[0] ** 2
+        bound = sqrt(2) * sqrt(6 / (receptive * (module.in_channels + module.out_channels)))
+        largest = float(module.weight.detach().abs().max())
+        assert 0.8 * bound < largest <= bound
+        assert module.bias is None or not module.bias.any()
+
+
 def test_networks_of_the_authors_protocol():
     wide = AUTHORS.network(named("wrn-10-1", (3, 32, 32), 10))()
     assert isinstance(wide, WideResNet)
     assert (wide.norm.momentum, wide.stages[0].first_norm.momentum) == (0.9, 0.1)
-    for module in wide.modules():
-        if isinstance(module, nn.Conv2d):
-            receptive = module.kernel_size[0] ** 2
-            bound = sqrt(2) * sqrt(6 / (receptive * (module.in_channels + module.out_channels)))
-            assert float(module.weight.detach().abs().max()) <= bound
-            assert float(module.weight.detach().abs().max()) > 0.8 * bound
-            assert not module.bias.any()
+    check_xavier(wide)
     cnn = AUTHORS.network(named("cnn", (1, 28, 28), 10, 0.3))()
     assert isinstance(cnn, CNN)
+    check_xavier(cnn)
+    homogeneous_cnn = named("cnn", (1, 28, 28), 10)
+    check_xavier(AUTHORS.network(Network(homogeneous_cnn.path, {**homogeneous_cnn.arguments, "bias": False}))())
     assert sum(isinstance(module, nn.Dropout) for module in cnn.modules()) == 4
     assert sum(isinstance(module, nn.Dropout) for module in named("cnn", (1, 28, 28), 10, 0.3)().modules()) == 2
     resnet = AUTHORS.network(named("resnet18", (1, 28, 28), 10))()
     assert float(resnet.stages[0].first.weight.detach().std()) == pytest.approx(sqrt(2 / (9 * 64)), rel=0.05)
+    pooled = AUTHORS.network(setting_named("cifar10", "cpu").network)()
+    assert isinstance(pooled, PooledResNet)
+    convolutions = [module for module in pooled.modules() if isinstance(module, nn.Conv2d)]
+    assert len(convolutions) == 15  # the stem, twelve in six blocks, two shortcuts
+    for module in convolutions:
+        expected = sqrt(2 / (module.kernel_size[0] ** 2 * module.out_channels))
+        assert float(module.weight.detach().std()) == pytest.approx(expected, rel=0.15)
     mlp = AUTHORS.network(named("mlp", (2,), 5))()
     assert isinstance(mlp, MLP)
 
@@ -134,11 +152,21 @@ def test_kernels_scaling_and_the_bootstrap():
 @pytest.mark.parametrize(
     ("name", "scale", "has", "has_not"),
     [
-        ("cifar10", "cpu", ("divided by .2023",), ("padded", "Xavier", "He normal", "Wide-ResNet", "the CNN", ".2675")),
-        ("cifar10", "paper", ("padded", "Xavier", "Wide-ResNet", ".2023"), ("He normal", "the CNN", ".2675")),
+        (
+            "cifar10",
+            "cpu",
+            ("divided by .2023", "He normal", "they have no such network"),
+            ("padded", "Xavier", "Wide-ResNet", "the CNN", ".2675", ".3530", "three stages"),
+        ),
+        ("cifar10", "paper", ("padded", "Xavier", "Wide-ResNet", ".2023"), ("He normal", "the CNN", ".2675", ".3530")),
         ("cifar100", "paper", ("padded", ".2675"), (".2023",)),
-        ("fmnist", "cpu", ("Xavier", "the CNN", "Nesterov"), ("padded", "Wide-ResNet", ".2023", "He normal")),
-        ("fmnist", "paper", ("He normal",), ("padded", "Xavier", "Wide-ResNet", ".2023", "the CNN has")),
+        ("fmnist", "cpu", ("Xavier", "the CNN", "Nesterov", ".3530"), ("padded", "Wide-ResNet", ".2023", "He normal")),
+        (
+            "fmnist",
+            "paper",
+            ("He normal", "three stages"),
+            ("padded", "Xavier", "Wide-ResNet", ".2023", "the CNN has", "no such network"),
+        ),
     ],
 )
 def test_only_what_applies_to_a_run_is_listed(name: str, scale: str, has: tuple[str, ...], has_not: tuple[str, ...]):
@@ -157,6 +185,37 @@ def test_the_momentum_of_the_bootstrap_is_listed_where_it_is_used():
     assert "Nesterov" not in listed("paper", AUTHORS)  # the text has none either
     biased = homogeneous("mnist-biases", "cpu")
     assert (biased.network.arguments["bias"], biased.name) == (True, "MNIST with biases")
+
+
+def test_every_setting_of_fashion_mnist_says_that_its_network_is_not_that_of_the_tables():
+    for name in ("fmnist", "fmnist-cnn", "fmnist-long", "fmnist-full", "fmnist-under-fitted"):
+        setting = setting_named(name, "cpu")
+        listed = "; ".join(setting.differences)
+        assert "the CNN, in the tables in place of ResNet18" in listed
+        assert f"{setting.recipe.epochs} one-cycle epochs at rate .05" in listed
+        assert "not 200 epochs by steps" in listed
+        assert ("in batches of 64" in listed) == (setting.recipe.batch_size == 64)
+        assert ("without weight decay" in listed) == (setting.recipe.weight_decay == 0)
+        assert (f"{setting.repeats} repeats, not 3" in listed) == (setting.repeats != 3)
+    assert "ResNet18" in "; ".join(setting_named("fmnist-cnn", "paper").differences)
+    assert not setting_named("fmnist", "paper").differences
+
+
+def test_the_text_protocol_says_how_images_are_scaled_and_weights_start():
+    for name, scaled in (("fmnist", True), ("cifar10", True), ("clusters", False)):
+        listed = "; ".join(setting_named(name, "cpu").all_differences)
+        assert ("images are scaled" in listed) == scaled
+        assert "weights start from torch's default" in listed
+    assert "three stages" in "; ".join(setting_named("fmnist", "paper").all_differences)
+
+
+def test_the_comparison_of_bootstrap_and_ensemble_says_what_the_text_leaves_open():
+    for dataset, biases in (("mnist", "no biases"), ("fmnist-biases", "has biases")):
+        for scale, batches in (("cpu", "batches of 64"), ("paper", "batches of 128")):
+            setting = homogeneous(dataset, scale)
+            listed = "; ".join(bb_vs_de.differences(setting))
+            assert all(words in listed for words in (biases, f"{batches} and no weight decay", "the plain one"))
+            assert (str(setting.recipe.batch_size) in batches, setting.recipe.weight_decay) == (True, 0.0)
 
 
 def test_no_run_is_said_to_differ_in_nothing():

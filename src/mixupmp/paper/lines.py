@@ -115,12 +115,24 @@ def implicit_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:
 
 
 def open_choices(setting: Setting) -> list[str]:
-    """What the text leaves open about the lines of its tables, and how it is done here."""
-    place = "after the linear layers" if setting.network_class == "CNN" else "between the two convolutions of a block"
+    """What `comparison_lines` do otherwise than the text, or where it leaves a choice open."""
     return [
-        f"dropout is {place}, as the text gives its rate alone",
-        f"Laplace: the last layer, Kronecker factors, {setting.masks} draws, as the text names the package alone",
+        "single models are members of the ensembles, at most two of each, not independent runs as in the paper (6 in "
+        "its main table); those of a repeat count once, by their mean",
+        f"dropout is {_place_of_dropout(setting)}, as the text gives its rate alone",
+        "Laplace: the last layer, Kronecker factors, prior precision by the marginal likelihood, "
+        f"{setting.masks} draws of the linearized network, as the text names the package alone",
+        "CAMixup-MC: a class is mixed where mean confidence exceeds accuracy on its validation rows, with "
+        f"{setting.masks} dropout masks, and every class in the first epoch, as the text does not say",
     ]
+
+
+def _place_of_dropout(setting: Setting) -> str:
+    """Where the network has dropout, under the setting's protocol."""
+    if setting.network_class != "CNN":
+        return "between the two convolutions of a block"
+    authors = setting.protocol.initialization == "xavier"  # with it come the authors' networks
+    return "after the convolutions and the linear layers" if authors else "after the linear layers"
 
 
 def comparison_lines(setting: Setting, alphas: Sequence[float]) -> list[Line]:

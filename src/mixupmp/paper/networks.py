@@ -34,9 +34,15 @@ class AuthorsResNet18(ResNet18):
 
     def __init__(self, channels: int, outputs: int, width: int = 64, dropout: float = 0.0) -> None:
         super().__init__(channels, outputs, width, dropout)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialize_by_fan_out(self)
+
+
+class AuthorsPooledResNet(PooledResNet):
+    """The residual network for two cores, which the authors do not have, initialized as their ResNet18."""
+
+    def __init__(self, channels: int, outputs: int, width: int = 16, dropout: float = 0.0) -> None:
+        super().__init__(channels, outputs, width, dropout)
+        initialize_by_fan_out(self)
 
 
 class AuthorsCNN(CNN):
@@ -67,8 +73,16 @@ def initialize_convolutions(network: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
+def initialize_by_fan_out(network: nn.Module) -> None:
+    """He normal for the weights of convolutions, N(0, 2 / fan-out)."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
 AUTHORS_NETWORKS: dict[str, type[nn.Module]] = {
     "CNN": AuthorsCNN,
+    "PooledResNet": AuthorsPooledResNet,
     "ResNet18": AuthorsResNet18,
     "WideResNet": AuthorsWideResNet,
 }

@@ -62,8 +62,8 @@ class Protocol:
         each row with another.
     initialization
         Of the convolutions: torch's default, or Xavier uniform with gain sqrt(2) and biases of zero in the CNN and
-        the Wide-ResNet, and He normal over the fan-out in the ResNet18; with it come the authors' networks, with
-        momentum .9 in the Wide-ResNet's last BatchNorm and dropout after the CNN's convolutions too.
+        the Wide-ResNet, and He normal over the fan-out in the ResNet18 and the pooled one; with it come the authors'
+        networks, with momentum .9 in the Wide-ResNet's last BatchNorm and dropout after the CNN's convolutions too.
     scaling
         How images of a dataset are scaled, where not by the mean and deviation of its training pixels.
     bootstrap_momentum
@@ -130,6 +130,10 @@ class PermutedMixup:
         return mix(seen, first.to(device), second.to(device), share.to(device))
 
 
+SMALL_RESNET = Difference(
+    "the ResNet18 has three stages and no max-pool, as in the authors' code, where He et al.'s has four stages and one",
+    networks=("ResNet18",),
+)
 TEXT = Protocol(
     name="text",
     normalize="total",
@@ -143,10 +147,12 @@ TEXT = Protocol(
         Difference(
             "the sum of Algorithm 2 is divided by its total weight n_mb (1 + r), as the text leaves its scale open"
         ),
+        Difference("weights start from torch's default, as the text does not say"),
         Difference(
-            "convolutions start from torch's default, as the text does not say",
-            networks=("CNN", "ResNet18", "WideResNet", "PooledResNet"),
+            "images are scaled by the mean and deviation of all training pixels, as the text does not say",
+            datasets=("mnist", "fashion-mnist", "cifar10", "cifar100"),
         ),
+        SMALL_RESNET,
         Difference("seeds and the order of rows are ours"),
     ),
 )
@@ -170,14 +176,24 @@ AUTHORS = Protocol(
             "convolutions start from Xavier uniform with gain sqrt(2) and biases of 0", networks=("CNN", "WideResNet")
         ),
         Difference("convolutions start from He normal over the fan-out", networks=("ResNet18",)),
+        Difference(
+            "convolutions start from He normal over the fan-out, as the authors' ResNet18: they have no such network",
+            networks=("PooledResNet",),
+        ),
         Difference("the last BatchNorm of the Wide-ResNet has momentum .9", networks=("WideResNet",)),
         Difference("images are divided by .2023, .1994, .2010", datasets=("cifar10",)),
         Difference("images are divided by .2675, .2565, .2761", datasets=("cifar100",)),
+        Difference("images are shifted by .2860 and divided by .3530", datasets=("fashion-mnist",)),
+        Difference(
+            "images are scaled by the mean and deviation of all training pixels, as neither text nor code says",
+            datasets=("mnist",),
+        ),
         Difference("images are padded by 4 and cropped, not cropped and resized", augmented=True),
         Difference("the CNN has dropout after its convolutions too", networks=("CNN",)),
         Difference("the ResNet18 has dropout between convolutions, where the code has none", networks=("ResNet18",)),
         Difference("Mixup has a share for each row, as the text says, where the code has one for a batch"),
         Difference("ECE has 15 bins, as the text says, where the code's script has 10"),
+        SMALL_RESNET,
         Difference("seeds and the order of rows are ours"),
     ),
 )

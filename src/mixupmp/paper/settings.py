@@ -231,11 +231,15 @@ def homogeneous(dataset: str, scale: str, protocol: Protocol = TEXT) -> Setting:
     plain = dataset.removesuffix(WITH_BIASES)
     setting = setting_named(f"{plain}-homogeneous", scale)
     network = setting.sized_network((1, 8, 8) if scale == "smoke" else (1, 28, 28), 10)
-    network = Network(network.path, {**network.arguments, "bias": plain != dataset})
-    found = replace(setting, network=network, name=setting.name + (" with biases" if plain != dataset else ""))
+    biases = plain != dataset
+    network = Network(network.path, {**network.arguments, "bias": biases})
+    differs = f"the CNN has {'biases' if biases else 'no biases'}, as appendix D does not say whether theirs has any"
+    differences = (*setting.differences, differs)
+    name = setting.name + (" with biases" if biases else "")
+    found = replace(setting, network=network, name=name, differences=differences)
     if scale != "paper":
         return found
     momentum = protocol.bootstrap_momentum
-    differs = f"momentum {momentum:g} (the authors' code has no script for this comparison)"
-    differences = (*setting.differences, differs) if momentum else setting.differences
+    if momentum:
+        differences += (f"momentum {momentum:g} (the authors' code has no script for this comparison)",)
     return replace(found, recipe=replace(setting.recipe, momentum=momentum), differences=differences)

@@ -16,10 +16,16 @@ from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
 from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: Bayesian bootstrap against DP-MP with Perturbed and Uniform base measures"
+OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+COST = "minutes of a CPU"
 ONE_ROW = 1 / sum(SIZES)  # r = c/n for c = 1
 
 
 BOTH = ("paper-recipe", "rate-0.1")
+DIFFERENCES = (
+    "N(0, 4) has variance 4, as the text does not say whether 4 is variance or deviation",
+    "c = n beside the text's c = 1, as the paper's figure shows as many new rows as observed ones",
+)
 DATASETS = {"smoke": BOTH, "cpu": BOTH, "paper": BOTH[:1]}
 
 
@@ -42,6 +48,8 @@ def panels(members: int, collapsed: bool = False) -> list[Panel]:
 def run(study: Study, recipe: str) -> None:
     title = "What the future is believed to be decides where there is uncertainty"
     if recipe == "rate-0.1":
-        draw_landscapes(study, f"{title} (rate .1, all networks trained)", panels, "clusters-trained")
+        draw_landscapes(study, f"{title} (rate .1, all networks trained)", panels, "clusters-trained", DIFFERENCES)
     else:
-        draw_landscapes(study, f"{title} (the paper's rate, .5)", partial(panels, collapsed=True))
+        kept = "two panels more, in which collapsed networks are kept"
+        both = partial(panels, collapsed=True)
+        draw_landscapes(study, f"{title} (the paper's rate, .5)", both, own=[*DIFFERENCES, kept])

@@ -9,6 +9,8 @@ from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
 from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what r does to F_inf and to the uncertainty"
+OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+COST = "minutes of a CPU"
 RATIOS = (0.0, 0.1, 1.0, 10.0, inf)
 ALPHA = 1.0
 
@@ -21,4 +23,5 @@ def panels(members: int) -> list[Panel]:
 
 def run(study: Study) -> None:
     title = "As r grows, uncertainty fills the space between the clusters (α = 1)"
-    draw_landscapes(study, title, panels)
+    listed = "r = 0, .1, 1, 10 and infinity, as the text names 0 and infinity alone"
+    draw_landscapes(study, title, panels, own=[listed])

@@ -19,13 +19,14 @@ from mixupmp.decide.abstain import rejection
 from mixupmp.metrics import detection, gini, mutual_information, predictive_entropy
 from mixupmp.metrics.comparison import summary_of
 from mixupmp.paper.figures import bars_of, color_of, curve, explain, panels, save
-from mixupmp.paper.lines import Line, comparison_lines
+from mixupmp.paper.lines import Line, comparison_lines, open_choices
 from mixupmp.paper.report import Evaluated, report_lines, table_of, write_table
 from mixupmp.paper.settings import Setting, comparable, setting_named, subset_indices
 from mixupmp.paper.study import Evaluation, Study
 from mixupmp.plots.style import styled
 
 TITLE = "foreign inputs (AUROC, AUPR, FPR95) and selective prediction (AURC), FMNIST against MNIST, notMNIST and digits"
+IN_PAPER = False
 UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {
     "entropy": predictive_entropy,
     "mutual information": mutual_information,
@@ -97,7 +98,11 @@ def run(study: Study) -> None:
         MEASURES,
         evaluator=lambda seed: evaluator,
         caption=f"Foreign: {next(iter(outside))}, by predictive entropy; AURC and accuracy at 80% coverage too.",
-        differences=["an extension: the paper has no such table", f"at most {ROWS} rows of each test set"],
+        differences=[
+            *open_choices(setting),
+            "an extension: the paper has no such table",
+            f"at most {ROWS} rows of each test set",
+        ],
     )
     for name in outside:
         for kind in UNCERTAINTIES:
