@@ -62,6 +62,7 @@ def test_list_at_paper_scale_says_what_its_estimate_is(capsys, monkeypatch, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("margins", "--scale", "smoke", "--device", "cuda:0"), "device must be 'cpu' in the experiment margins"),
         (("comparisn",), "Did you mean 'comparison'?"),
         (("comparison", "--scale", "huge"), "unknown scale 'huge'"),
         (("comparison", "--scale", "smoke", "--data", "imagenet"), "unknown dataset of comparison"),

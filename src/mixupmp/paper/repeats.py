@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -47,7 +47,9 @@ class Repeats:
 
     def run(self, study: Study) -> None:
         """Do what is missing, repeat by repeat, and write README.md and run.json after each."""
-        folder = study.folder / "repeats"
+        # Numbers of another precision are not those that were asked for.
+        options = ["-" + study.precision] * (study.precision != "float32") + ["-compiled"] * study.compiled
+        folder = study.folder / f"repeats{''.join(options)}"
         folder.mkdir(parents=True, exist_ok=True)
         for seed in range(self.count):
             for line, method in self.lines.items():
@@ -73,8 +75,9 @@ class Repeats:
 
 
 def fitted(study: Study, plan: Plan) -> Posterior:
-    """The posterior of this plan, of the networks that are in the cache and of those that are trained into it now."""
-    wanted = Wanted(plan)
+    """The posterior of this plan under the study's device and precision, of cached networks and those trained now."""
+    recipe = replace(plan.recipe, precision=study.precision, compile=study.compiled)  # type: ignore[arg-type]
+    wanted = Wanted(replace(plan, recipe=recipe, device=study.devices[0]))
     study.quietly().train([wanted])
     posterior = study.cache.posterior(wanted)
     assert posterior is not None, f"every network of {plan.method.name} diverged"
@@ -83,8 +86,8 @@ def fitted(study: Study, plan: Plan) -> Posterior:
 
 def calibrated_scores(posterior: Posterior, test: Rows, held: Rows) -> tuple[Record, Temperature]:
     """Accuracy, NLL and ECE of test rows, before and after a temperature from held-out rows; and that temperature."""
-    raw = posterior.probabilities(test.inputs).double()
-    temperature = fit_temperature(posterior.probabilities(held.inputs).double(), held.labels, warn=False)
+    raw, known = (posterior.probabilities(rows.inputs).cpu().double() for rows in (test, held))
+    temperature = fit_temperature(known, held.labels, warn=False)
     plain, better = (evaluate(p, test.labels) for p in (raw, temperature(raw)))
     accuracies = [s.training_accuracy for s in posterior.summaries if s.training_accuracy is not None]
     return {

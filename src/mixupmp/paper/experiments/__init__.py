@@ -2,10 +2,11 @@
 
     TITLE = "what it shows"
     DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist",), "paper": ("fmnist", "cifar10")}   # optional
+    OPTIONS = ("device", "precision")     # optional: those that it applies, where not all; others are refused
     def run(study, dataset): ...                                                            # or run(study)
     def work(dataset, scale): ...         # optional: the settings and lines to train, for estimates of GPU-hours
 
-The paper's are listed in `EXPERIMENTS`; a file of your own is run by its path.
+Ours are listed in `EXPERIMENTS`; a file of your own is run by its path.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from types import ModuleType
 
 from mixupmp.core.errors import BadData, DataNotFound, check, check_known
 from mixupmp.paper.estimate import gpu_hours
+from mixupmp.paper.protocols import TEXT
 from mixupmp.paper.settings import SCALES
 from mixupmp.paper.study import Study
 
@@ -36,16 +38,17 @@ EXPERIMENTS = (
     "human-labels",
     "complexity",
     "claims",
-    "tables",  # not of the paper: MixupMP and its rivals on tables
-    "clinc",  # not of the paper: intents, and sentences that are out of scope
-    "spoken-digits",  # not of the paper: spectrograms, and other speakers
-    "blends",  # not of the paper: warped Mixup and CutMix, clean, shifted and foreign rows
+    "tables",  # MixupMP and its rivals on tables
+    "clinc",  # intents, and sentences that are out of scope
+    "spoken-digits",  # spectrograms, and other speakers
+    "blends",  # warped Mixup and CutMix, clean, shifted and foreign rows
 )
+OPTIONS = ("protocol", "device", "precision", "compile")  # how networks are trained
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's experiments, or with a path a file of the user's."""
+    """One of ours, or with a path a file of the user's."""
 
     name: str
     path: Path | None = None
@@ -83,6 +86,10 @@ class Experiment:
         """Run it, on all of its datasets or on these."""
         check(study.scale in SCALES, "scale", study.scale, f"one of {', '.join(SCALES)}")
         module, known = self.load(), self.datasets(study.scale)
+        self._check_options(study, getattr(module, "OPTIONS", OPTIONS))
+        scales = tuple(getattr(module, "DATASETS", SCALES))
+        must = f"one of {', '.join(scales)} in the experiment {self.name}"
+        check(study.scale in scales, "scale", study.scale, must)
         for name in datasets:
             check_known(f"dataset of {self.name} at scale {study.scale}", name, known)
         if not known:
@@ -90,9 +97,22 @@ class Experiment:
         for name in datasets or known:
             module.run(study.on(name), name)
 
+    def _check_options(self, study: Study, taken: Sequence[str]) -> None:
+        """Before any work: an option that is not applied would stand in run.json all the same."""
+        asked: dict[str, tuple[str | bool, str | bool]] = {
+            "protocol": (study.protocol.name, TEXT.name),
+            "device": (", ".join(study.devices), "cpu"),
+            "precision": (study.precision, "float32"),
+            "compile": (study.compiled, False),
+        }
+        for name, (value, default) in asked.items():
+            found = f"of protocol, device, precision and compile it takes {', '.join(taken) or 'none'}."
+            must, hint = f"{default!r} in the experiment {self.name}", f"Leave --{name} out: {found}"
+            check(name in taken or value == default, name, value, must, hint)
+
 
 def all_experiments() -> dict[str, Experiment]:
-    """Every experiment of the paper, by name, in the paper's order."""
+    """Every experiment of ours by name, the paper's in its order."""
     return {name: Experiment(name) for name in EXPERIMENTS}
 
 

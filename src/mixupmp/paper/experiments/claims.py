@@ -8,6 +8,7 @@ from mixupmp.paper.ledger_page import render
 from mixupmp.paper.study import Study
 
 TITLE = "the ledger: concordance with the paper's tables, and each of its sentences checked"
+OPTIONS = ("protocol",)  # of the results that it reads
 
 
 def run(study: Study) -> None:

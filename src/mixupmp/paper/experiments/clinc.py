@@ -29,6 +29,7 @@ from mixupmp.paper.study import Study
 from mixupmp.train.plans import plan_for
 
 TITLE = "CLINC150: intents, and requests that are out of scope (not in the paper)"
+OPTIONS = ("device", "precision", "compile")  # protocols are of what the paper has
 REPEATS = {"smoke": 1, "cpu": 5, "paper": 5}
 EPOCHS = 4  # 99% of the training sentences are right by then
 MEMBERS = 3
@@ -87,7 +88,7 @@ def scores(posterior: Posterior, dataset: Dataset, held: Rows, strangers: Tensor
     assert dataset.outside is not None
     record, temperature = calibrated_scores(posterior, dataset.test, held)
     inputs = (dataset.test.inputs, held.inputs, dataset.outside, strangers)
-    raw, validation, outside, stranger = (posterior.probabilities(rows).double() for rows in inputs)
+    raw, validation, outside, stranger = (posterior.probabilities(rows).cpu().double() for rows in inputs)
     inside, known, foreign = (predictive_entropy(temperature(p)) for p in (raw, validation, outside))
     found = detection(inside, foreign)
     threshold = best_threshold(validation, held.labels, stranger)

@@ -33,6 +33,7 @@ from mixupmp.plots.style import OTHER_COLOR, styled
 from mixupmp.train.member import MemberFit
 
 TITLE = "time and memory of each method against DE (appendix F)"
+OPTIONS = ("protocol",)  # CPU time: a GPU's is not seen in it; memory is counted in float32, without compilation
 ROUNDS = {"smoke": 3, "cpu": 12, "paper": 12}
 HEADINGS = ("method", "CPU ms a step", "time / DE", "(error)", "saved tensors (MB)", "memory / DE")
 PAPER = (

@@ -25,6 +25,7 @@ DATASETS = {
     "cpu": ("fsdd", "fsdd-speakers"),
     "paper": ("fsdd", "fsdd-speakers"),
 }
+OPTIONS = ("device", "precision", "compile")  # protocols are of what the paper has
 REPEATS = {"smoke": 1, "cpu": 3, "paper": 3}
 EPOCHS = {"smoke": 6, "cpu": 30, "paper": 50}
 RECIPE = {"batch_size": 64, "learning_rate": 0.01}  # with which every line learns its training rows
