@@ -51,6 +51,30 @@ def test_list_at_paper_scale_estimates_gpu_hours_without_data(capsys, monkeypatc
     assert listed["bb-vs-de"]["gpu_hours"] == pytest.approx(32 * 2000 * 469 / 3.6e6)
 
 
+def test_list_has_experiments_that_are_not_of_the_paper_in_a_group_of_their_own(capsys):
+    _, out, _ = leave(capsys, "list")
+    first, second = out.split("Not of the paper")
+    assert first.strip().startswith("Of the paper")
+    assert "comparison" in first
+    others = ("human-labels", "out-of-distribution", "tables", "clinc", "spoken-digits", "blends")
+    assert all(f" {name} " in second and f" {name} " not in first for name in others)
+    _, out, _ = leave(capsys, "list", "--json")
+    assert {one["name"] for one in json.loads(out)["experiments"] if not one["of_the_paper"]} == set(others)
+
+
+def test_list_at_paper_scale_says_of_every_experiment_what_it_costs(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MIXUPMP_DATA", str(tmp_path))
+    _, out, _ = leave(capsys, "list", "--scale", "paper", "--json")
+    listed = {one["name"]: one for one in json.loads(out)["experiments"]}
+    assert [name for name, one in listed.items() if (one["gpu_hours"] is None) == (one["cost"] is None)] == []
+    on_a_cpu = ("illustration-mp", "illustration-r", "illustration-alpha", "margins", "complexity")
+    assert {listed[name]["cost"] for name in on_a_cpu} == {"minutes of a CPU"}
+    assert listed["blends"]["cost"] == "not at this scale"
+    _, out, _ = leave(capsys, "list", "--scale", "paper")
+    assert out.count("minutes of a CPU") == len(on_a_cpu)
+    assert " - " not in out
+
+
 def test_list_at_paper_scale_says_what_its_estimate_is(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("MIXUPMP_DATA", str(tmp_path))
     _, out, _ = leave(capsys, "list", "--scale", "paper")

@@ -76,24 +76,31 @@ def command(
 
 
 def _list(scale: str, as_json: bool) -> None:
-    """What there is at this scale, with an estimate of GPU-hours where that is the paper's."""
+    """What there is at this scale, the paper's first; with an estimate of GPU-hours where the scale is the paper's."""
     from mixupmp.paper.estimate import GPU_HOURS
     from mixupmp.paper.experiments import all_experiments
 
-    table = Table(box=box.SIMPLE_HEAD)
+    tables = {True: _table("Of the paper", scale), False: _table("Not of the paper", scale)}
+    listed = []
+    for experiment in all_experiments().values():
+        datasets = experiment.datasets(scale)
+        entry = {"name": experiment.name, "title": experiment.title, "datasets": datasets}
+        hours, cost = (experiment.gpu_hours(scale), experiment.cost) if scale == "paper" else (None, None)
+        listed.append({**entry, "of_the_paper": experiment.in_paper, "gpu_hours": hours, "cost": cost})
+        cells = [experiment.name, experiment.title, ", ".join(datasets)]
+        tables[experiment.in_paper].add_row(*cells, *([cost or _hours(hours)] if scale == "paper" else []))
+    said = [GPU_HOURS] if scale == "paper" else []
+    show(as_json, {"scale": scale, "experiments": listed}, [*tables.values(), *said])
+
+
+def _table(title: str, scale: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("experiment", no_wrap=True, style="bold")
     table.add_column("what it shows")
     table.add_column(f"datasets at scale {scale}")
     if scale == "paper":
         table.add_column("GPU-hours", justify="right")
-    listed = []
-    for experiment in all_experiments().values():
-        datasets = experiment.datasets(scale)
-        hours = experiment.gpu_hours(scale) if scale == "paper" else None
-        listed.append({"name": experiment.name, "title": experiment.title, "datasets": datasets, "gpu_hours": hours})
-        cells = [experiment.name, experiment.title, ", ".join(datasets)]
-        table.add_row(*cells, *([_hours(hours)] if scale == "paper" else []))
-    show(as_json, {"scale": scale, "experiments": listed}, [table, *([GPU_HOURS] if scale == "paper" else [])])
+    return table
 
 
 def _hours(hours: float | None) -> str:

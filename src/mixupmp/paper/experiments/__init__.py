@@ -3,6 +3,8 @@
     TITLE = "what it shows"
     DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist",), "paper": ("fmnist", "cifar10")}   # optional
     OPTIONS = ("device", "precision")     # optional: those that it applies, where not all; others are refused
+    IN_PAPER = False                      # optional: it is an extension
+    COST = "minutes of a CPU"             # optional: at scale paper, where there is no `work`
     def run(study, dataset): ...                                                            # or run(study)
     def work(dataset, scale): ...         # optional: the settings and lines to train, for estimates of GPU-hours
 
@@ -75,8 +77,18 @@ class Experiment:
         """Its datasets at this scale; none where it takes no choice."""
         return tuple(getattr(self.load(), "DATASETS", {}).get(scale, ()))
 
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has it, or it is an extension."""
+        return bool(getattr(self.load(), "IN_PAPER", True))
+
+    @property
+    def cost(self) -> str | None:
+        """At scale paper, in words; None where `gpu_hours` has a number."""
+        return getattr(self.load(), "COST", None)
+
     def gpu_hours(self, scale: str) -> float | None:
-        """An estimate for all of its datasets, without what other experiments share; None where it trains nothing."""
+        """An estimate for all of its datasets, without what other experiments share; None where it needs no GPU."""
         work = getattr(self.load(), "work", None)
         if work is None:
             return None

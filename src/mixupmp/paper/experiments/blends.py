@@ -32,6 +32,8 @@ TITLE = "blends of images: warped Mixup and CutMix, clean, shifted and foreign r
 # Not at scale paper, where all rows are trained on and none are left for the temperature.
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10")}
 OPTIONS = ("device", "precision", "compile")  # the authors' code has pairs for Mixup, not for the other blends
+IN_PAPER = False
+COST = "not at this scale"
 SIZES = {("cpu", "fmnist"): (3, 4), ("cpu", "cifar10"): (1, 2)}  # repeats and members, where not the setting's
 TEST_ROWS = {"smoke": 40, "cpu": 500}  # of each corruption, and of each foreign dataset
 SEVERITIES = (1, 3, 5)

@@ -9,6 +9,7 @@ from mixupmp.paper.study import Study
 
 TITLE = "the ledger: concordance with the paper's tables, and each of its sentences checked"
 OPTIONS = ("protocol",)  # of the results that it reads
+COST = "seconds of a CPU"
 
 
 def run(study: Study) -> None:

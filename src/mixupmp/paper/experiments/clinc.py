@@ -30,6 +30,8 @@ from mixupmp.train.plans import plan_for
 
 TITLE = "CLINC150: intents, and requests that are out of scope (not in the paper)"
 OPTIONS = ("device", "precision", "compile")  # protocols are of what the paper has
+IN_PAPER = False
+COST = "hours of a CPU"
 REPEATS = {"smoke": 1, "cpu": 5, "paper": 5}
 EPOCHS = 4  # 99% of the training sentences are right by then
 MEMBERS = 3

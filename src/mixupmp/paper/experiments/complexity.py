@@ -34,6 +34,7 @@ from mixupmp.train.member import MemberFit
 
 TITLE = "time and memory of each method against DE (appendix F)"
 OPTIONS = ("protocol",)  # CPU time: a GPU's is not seen in it; memory is counted in float32, without compilation
+COST = "minutes of a CPU"
 ROUNDS = {"smoke": 3, "cpu": 12, "paper": 12}
 HEADINGS = ("method", "CPU ms a step", "time / DE", "(error)", "saved tensors (MB)", "memory / DE")
 PAPER = (

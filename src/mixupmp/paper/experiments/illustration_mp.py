@@ -17,6 +17,7 @@ from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: Bayesian bootstrap against DP-MP with Perturbed and Uniform base measures"
 OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+COST = "minutes of a CPU"
 ONE_ROW = 1 / sum(SIZES)  # r = c/n for c = 1
 
 

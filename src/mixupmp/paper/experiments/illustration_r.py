@@ -10,6 +10,7 @@ from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what r does to F_inf and to the uncertainty"
 OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+COST = "minutes of a CPU"
 RATIOS = (0.0, 0.1, 1.0, 10.0, inf)
 ALPHA = 1.0
 

@@ -26,6 +26,8 @@ DATASETS = {
     "paper": ("fsdd", "fsdd-speakers"),
 }
 OPTIONS = ("device", "precision", "compile")  # protocols are of what the paper has
+IN_PAPER = False
+COST = "hours of a CPU"
 REPEATS = {"smoke": 1, "cpu": 3, "paper": 3}
 EPOCHS = {"smoke": 6, "cpu": 30, "paper": 50}
 RECIPE = {"batch_size": 64, "learning_rate": 0.01}  # with which every line learns its training rows

@@ -29,6 +29,8 @@ from mixupmp.plots.style import styled
 
 TITLE = "MixupMP, the deep ensemble and rivals on KEEL's tables (not in the paper)"
 OPTIONS = ()  # the classifiers as they come, on the CPU
+IN_PAPER = False
+COST = "hours of a CPU"
 HALVES = {"development": DEVELOPMENT, "reported": REPORTED}
 DATASETS = {"smoke": ("development",), "cpu": tuple(HALVES), "paper": tuple(HALVES)}
 SMOKE = Search(pairs=((0.0, None), (1.0, 0.4)), epochs=(3,), members=2)
