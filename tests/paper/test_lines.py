@@ -13,7 +13,7 @@ from mixupmp.core.posterior import Posterior
 from mixupmp.paper import lines
 from mixupmp.paper.lines import IMPLICIT, SINGLE, Line, open_choices
 from mixupmp.paper.protocols import AUTHORS, TEXT, Protocol
-from mixupmp.paper.report import on_test_rows, run_lines
+from mixupmp.paper.report import made_with, on_test_rows, run_lines
 from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study
 
@@ -95,3 +95,15 @@ def test_an_unfinished_table_compares_lines_on_the_repeats_that_all_have() -> No
     assert on_shared_repeats([whole, begun[:1]]) == [whole, begun[:1]]
     assert on_shared_repeats([[{"acc": 0.1}], whole]) == [[{"acc": 0.1}], whole]
     assert on_shared_repeats([]) == []
+
+
+def test_a_report_tells_with_what_its_evaluations_were_made() -> None:
+    line = Line(SINGLE, "NN", single_network())
+    old, new = {"date": "2026-01-01", "torch": "2.6"}, {"date": "2026-03-01", "torch": "2.13"}
+    also_old = {**old, "date": "2026-02-01"}
+    found = made_with([(line, [{"made": new}, {"made": old}]), (line, [{"made": also_old}, {"acc": 0.9}])])
+    assert found == [
+        {"evaluations": 1, "first": "2026-03-01", "last": "2026-03-01", "torch": "2.13"},
+        {"evaluations": 2, "first": "2026-01-01", "last": "2026-02-01", "torch": "2.6"},
+        {"evaluations": 1, "first": "not recorded", "last": "not recorded"},
+    ]

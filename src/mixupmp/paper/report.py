@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import fsum
 
+from mixupmp.core.foreign import Json
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.decide.calibrate import fit_temperature
@@ -160,12 +161,27 @@ def report_lines(
         text = " ".join(filter(None, [*parts, unfinished]))
         write_table(study, "table", table_of(shared_repeats(evaluated), title, measures, paper, text))
         write_evaluations(study, evaluated)
-        study.record(differs, setting.seeds, setting=setting.describe(), train_rows=setting.train_rows, missing=missing)
+        more = {"setting": setting.describe(), "train_rows": setting.train_rows, "missing": missing}
+        study.record(differs, setting.seeds, evaluated=made_with(evaluated), **more)
 
     on_progress = partial(write, study.quietly())
     evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), on_progress)
     write(study, evaluated, missing)
     return evaluated
+
+
+def made_with(evaluated: Evaluated) -> list[dict[str, Json]]:
+    """With which versions, on what kind of machine and when evaluations were made, each kind once, with its number.
+
+    A report can be of evaluations that were made earlier and elsewhere.
+    """
+    kinds: dict[str, tuple[dict[str, Json], list[str]]] = {}
+    for made in ({**one.get("made", {})} for _, many in evaluated for one in many):
+        date = made.pop("date", "not recorded")
+        kinds.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(date)
+    return [
+        {"evaluations": len(dates), "first": min(dates), "last": max(dates), **made} for made, dates in kinds.values()
+    ]
 
 
 def shared_repeats(evaluated: Evaluated) -> Evaluated:

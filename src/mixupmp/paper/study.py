@@ -188,26 +188,19 @@ class Study:
 
     def record(self, differences: Sequence[str], seeds: Sequence[int], **more: object) -> None:
         """`run.json`: what made these results, and every difference from the paper."""
-        machine = {
-            "platform": platform.platform(),
-            "processor": platform.machine(),
-            "capability": torch.backends.cpu.get_cpu_capability(),
-            "workers": self.workers,
-            "devices": list(self.devices),
-        }
         self.write(
             "run.json",
             {
                 "command": self.command,
                 "called_as": " ".join(["mixupmp", *sys.argv[1:]]),
-                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "date": _now(),
                 "seconds": round(time.time() - self.started, 1),
                 "seeds": list(seeds),
                 "protocol": self.protocol.name,
                 "precision": self.precision,
                 "differences": list(differences),
-                "versions": {"mixupmp": __version__, "torch": torch.__version__, "python": platform.python_version()},
-                "machine": machine,
+                "versions": _versions(),
+                "machine": {**_machine(), "workers": self.workers, "devices": list(self.devices)},
                 **more,
             },
         )
@@ -254,7 +247,21 @@ def _evaluate(callback: Callback, cache: Cache, wanted: Wanted, evaluator: Evalu
         found = {} if posterior is None else evaluator(posterior)
     path = _place(cache, wanted, evaluator)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"key": path.stem, **found, **training_of(cache, wanted)})
+    made = {"date": _now(), **_versions(), **_machine()}
+    write_json(path, {"key": path.stem, **found, **training_of(cache, wanted), "made": made})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    return {"mixupmp": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _machine() -> dict[str, str]:
+    found = {"platform": platform.platform(), "processor": platform.machine()}
+    return {**found, "capability": torch.backends.cpu.get_cpu_capability()}
 
 
 def _networks(pieces: Sequence[Piece]) -> int:

@@ -160,6 +160,10 @@ def test_a_run_says_what_made_it(everything: Path):
     assert {"date", "seeds", "versions", "machine", "differences", "setting", "protocol"} <= set(record)
     assert any("digits" in one for one in record["differences"])
     assert record["machine"]["devices"] == ["cpu"]
+    (made,) = record["evaluated"]
+    assert made["mixupmp"] == record["versions"]["mixupmp"]
+    assert made["capability"] == record["machine"]["capability"]
+    assert made["evaluations"] > 20
 
 
 def test_members_are_shared_between_experiments(everything: Path):
