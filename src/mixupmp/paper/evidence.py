@@ -26,6 +26,7 @@ PAPER_TABLES: dict[str, PaperTable] = {
 PAPER_NAMES = {
     "fmnist": "FMNIST",
     "fmnist-long": "FMNIST",
+    "fmnist-full": "FMNIST",
     "fmnist-cnn": "FMNIST",
     "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",

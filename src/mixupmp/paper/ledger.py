@@ -105,7 +105,7 @@ def make_ledger(runs: RunEvidence) -> Ledger:
 def _concordances(runs: RunEvidence) -> dict[str, Agreement]:
     found = {}
     for experiment in ("comparison", "ablation", "shift"):
-        for dataset in ("cifar10", "cifar100", "fmnist", "fmnist-long", "fmnist-cnn"):
+        for dataset in PAPER_NAMES:
             name = PAPER_NAMES[dataset] + ("-C" if experiment == "shift" else "")
             means = (runs.means(experiment, dataset, only) for only in (False, True))
             every, comparable = (concordance(each, PAPER_TABLES[experiment], name) for each in means)
