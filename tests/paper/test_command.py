@@ -35,7 +35,7 @@ def test_list(capsys):
     code, out, _ = leave(capsys, "list", "--json")
     assert code == 0
     listed = {one["name"]: one for one in json.loads(out)["experiments"]}
-    assert listed["comparison"]["datasets"] == ["fmnist", "fmnist-long", "cifar10"]
+    assert listed["comparison"]["datasets"] == ["fmnist", "fmnist-alphas", "fmnist-long", "cifar10"]
 
 
 def test_list_at_paper_scale_estimates_gpu_hours_without_data(capsys, monkeypatch, tmp_path):

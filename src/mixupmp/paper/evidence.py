@@ -25,6 +25,7 @@ PAPER_TABLES: dict[str, PaperTable] = {
 }
 PAPER_NAMES = {
     "fmnist": "FMNIST",
+    "fmnist-alphas": "FMNIST",
     "fmnist-long": "FMNIST",
     "fmnist-full": "FMNIST",
     "fmnist-cnn": "FMNIST",
