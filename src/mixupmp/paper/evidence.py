@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 from pathlib import Path
@@ -96,8 +96,18 @@ class RunEvidence:
             found[path.parent.relative_to(self.folder).as_posix()] = {**read_json(path), "not comparable": below}
         return found
 
-    def means(self, experiment: str, part: str, comparable_only: bool = False) -> dict[str, dict[str, float]]:
-        """label -> measure -> mean, for all lines of an experiment or for those in the paper's regime."""
+    def means(
+        self,
+        experiment: str,
+        part: str,
+        comparable_only: bool = False,
+        without: int | None = None,
+        resample: int | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """label -> measure -> mean, for all lines of an experiment or for those in the paper's regime.
+
+        For its error: the same without the repeat of this seed, or on this resample of the test rows.
+        """
         found: dict[str, dict[str, float]] = {}
         lines = self.read(experiment, part, "evaluations.json") or ()
         shared = on_shared_repeats([line["repeats"] for line in lines])
@@ -105,11 +115,18 @@ class RunEvidence:
             if comparable_only and not comparable(line["repeats"]):
                 continue
             label = canonical_label(line["group"], line["label"])
+            kept = [one for one in repeats if without is None or one.get("seed") != without]
             for name in CONCORDANCE_MEASURES:
-                values = [one[name] for one in repeats if one.get(name) is not None]
+                values = [one[name] + _moved(one, name, resample) for one in kept if one.get(name) is not None]
                 if values:
                     found.setdefault(label, {})[name] = fsum(values) / len(values)
         return found
+
+    def shared_seeds(self, experiment: str, part: str) -> list[int]:
+        """The repeats that all lines of an experiment have."""
+        lines = self.read(experiment, part, "evaluations.json") or ()
+        seeds = [{one.get("seed") for one in line["repeats"]} for line in lines]
+        return sorted(set.intersection(*seeds) - {None}) if seeds else []
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         dataset = part_of(dataset)
@@ -162,6 +179,12 @@ class RunEvidence:
             value = abs(ended[one][key] - ended[other][key]) if other else ended[one][key]
             values.setdefault(key[0], []).append(value)
         return Sample.of({seed: fsum(many) / len(many) for seed, many in values.items()}) if values else None
+
+
+def _moved(one: Mapping[str, Json], name: str, resample: int | None) -> float:
+    """How much a measure changes on a resample of the test rows; runs of version 0.1 do not say."""
+    changes = one.get("resampled", {}).get(name)
+    return UNIT * changes[resample] if changes and resample is not None else 0.0
 
 
 def _last_by_member(track: Sequence[dict[str, Json]], measure: str) -> dict[tuple[int, int], float]:

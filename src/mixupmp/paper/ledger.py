@@ -17,11 +17,11 @@ from mixupmp.core.methods import Method, deep_ensemble, mixup, mixup_ensemble, m
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
+from mixupmp.paper.agreement import Agreement, agreements
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Claim, Verdict, all_claims, judge
-from mixupmp.paper.effects import LEVEL, combine
-from mixupmp.paper.evidence import PAPER_NAMES, PAPER_TABLES, PaperEvidence, RunEvidence
+from mixupmp.paper.effects import LEVEL
+from mixupmp.paper.evidence import PaperEvidence, RunEvidence
 from mixupmp.paper.lines import ALPHAS
-from mixupmp.paper.reference import Concordance, concordance
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
 
@@ -33,26 +33,6 @@ class Judged:
     claim: Claim
     here: Verdict
     paper: Verdict
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Concordance of one table with the paper's.
-
-    Parameters
-    ----------
-    all_lines
-        Of all lines.
-    comparable
-        Of those that are in the paper's regime.
-    decided
-        (how many have the same sign, of how many): of the pairs of all lines, those that differ here too, by the test
-        of a case at 5%. If chance made pairs reverse, fewer of these would.
-    """
-
-    all_lines: Concordance
-    comparable: Concordance
-    decided: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -79,14 +59,7 @@ class Ledger:
     def to_dict(self) -> dict[str, object]:
         """As plain JSON."""
         return {
-            "concordance": {
-                name: {
-                    "all lines": one.all_lines.to_dict(),
-                    "comparable lines": one.comparable.to_dict(),
-                    "beyond chance here": {"pairs": one.decided[1], "same": one.decided[0]},
-                }
-                for name, one in self.concordances.items()
-            },
+            "concordance": {name: one.to_dict() for name, one in self.concordances.items()},
             "sentences": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.sentences},
             "extensions": {one.claim.name: one.here.verdict for one in self.extensions},
             "identities": {one.name: one.verdict for one in self.identities},
@@ -99,36 +72,7 @@ def make_ledger(runs: RunEvidence) -> Ledger:
     paper, claims = PaperEvidence(), all_claims()
     sentences = [Judged(claim, judge(claim, runs), judge(claim, paper)) for claim in claims]
     extended = [Judged(one, judge(one, runs, one.extensions), Verdict(NOT_RUN)) for one in claims if one.extensions]
-    return Ledger(runs.records(), _concordances(runs), sentences, extended, identities(), costs(runs))
-
-
-def _concordances(runs: RunEvidence) -> dict[str, Agreement]:
-    found = {}
-    for experiment in ("comparison", "ablation", "shift"):
-        for dataset in PAPER_NAMES:
-            name = PAPER_NAMES[dataset] + ("-C" if experiment == "shift" else "")
-            means = (runs.means(experiment, dataset, only) for only in (False, True))
-            every, comparable = (concordance(each, PAPER_TABLES[experiment], name) for each in means)
-            if every.pairs:
-                decided = _decided(runs, experiment, dataset, every)
-                found[f"{experiment}/{dataset}"] = Agreement(every, comparable, decided)
-    return found
-
-
-def _decided(runs: RunEvidence, experiment: str, dataset: str, found: Concordance) -> tuple[int, int]:
-    """(how many have the paper's sign, of how many) pairs whose difference here is beyond chance."""
-    same = total = 0
-    for measure, pairs in found.pairs.items():
-        labels = {label for pair in pairs for label in pair}
-        samples = {label: runs.sample(experiment, dataset, label, measure, None) for label in labels}
-        for larger, smaller in pairs:
-            one, other = samples[larger], samples[smaller]
-            if one is None or other is None:
-                continue
-            effect = combine([(1.0, one), (-1.0, other)])
-            if effect.error and abs(effect.mean) > effect.reach:
-                same, total = same + (effect.mean > 0), total + 1
-    return same, total
+    return Ledger(runs.records(), agreements(runs), sentences, extended, identities(), costs(runs))
 
 
 def identities() -> list[Check]:

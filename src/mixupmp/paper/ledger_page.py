@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.text_tables import markdown_table
+from mixupmp.paper.agreement import SHARE, Agreement
 from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances, untested
 from mixupmp.paper.evidence import part_of
-from mixupmp.paper.ledger import Agreement, Check, Judged, Ledger
+from mixupmp.paper.ledger import Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
 
 EXPLANATION = """\
@@ -51,7 +52,9 @@ def render(ledger: Ledger, scale: str) -> str:
         "CIFAR100-C's tables, which have none: of all pairs), the share whose difference has the same sign here, over "
         "ACC, NLL and ECE; and the rank correlation of the methods by each. Once for all lines, and once (after the "
         "slash) for those whose training accuracy is at least 98%. The fourth column has those of all pairs that "
-        "differ beyond chance here too, by the test of a case below. The CNN on Fashion-MNIST is compared with the "
+        "differ beyond chance here too, by the test of a case below. In parentheses are standard errors, by the "
+        "jackknife over repeats and the bootstrap over test rows: they say what further repeats of our runs would "
+        "change, not what other networks would. The CNN on Fashion-MNIST is compared with the "
         "paper's ResNet18, as it prints no table for the CNN.",
         _concordance_table(ledger.concordances),
         "What reverses, by measure: how many of the pairs of all lines; of those with different r, how many of the "
@@ -104,24 +107,26 @@ def _concordance_table(found: dict[str, Agreement]) -> str:
     ranks = [f"rank correlation, {measure.upper()}" for measure in CONCORDANCE_MEASURES]
     rows = []
     for name, one in found.items():
-        both = (one.all_lines, one.comparable)
-        row = [name, *map(_share, both), _share_of(*one.decided)]
-        row += [" / ".join(_rank(each, measure) for each in both) for measure in CONCORDANCE_MEASURES]
+        both = ((one.all_lines, one.errors), (one.comparable, one.comparable_errors))
+        row = [name, *(_share(*each) for each in both), _share_of(*one.decided)]
+        row += [" / ".join(_rank(*each, measure) for each in both) for measure in CONCORDANCE_MEASURES]
         rows.append(row)
     shares = ("same sign, all lines", "same sign, comparable lines", "same sign, beyond chance here")
     return markdown_table(["results", *shares, *ranks], rows)
 
 
-def _share(one: Concordance) -> str:
-    return _share_of(one.same, one.total)
+def _share(one: Concordance, errors: dict[str, float]) -> str:
+    return _share_of(one.same, one.total, errors.get(SHARE))
 
 
-def _share_of(same: int, total: int) -> str:
-    return f"**{100 * same / total:.0f}%** ({same} of {total})" if total else "-"
+def _share_of(same: int, total: int, error: float | None = None) -> str:
+    shown = "" if error is None else f" ({100 * error:.1f})"
+    return f"**{100 * same / total:.0f}%**{shown}, {same} of {total}" if total else "-"
 
 
-def _rank(one: Concordance, measure: str) -> str:
-    return f"{one.rank[measure]:+.2f}" if measure in one.rank else "-"
+def _rank(one: Concordance, errors: dict[str, float], measure: str) -> str:
+    shown = f" ({errors[measure]:.2f})" if measure in errors else ""
+    return f"{one.rank[measure]:+.2f}{shown}" if measure in one.rank else "-"
 
 
 def _reversed_table(found: dict[str, Agreement]) -> str:
