@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from mixupmp.core.member_summary import MemberSummary
+from mixupmp.core.methods import deep_ensemble
+from mixupmp.core.posterior import Posterior
 from mixupmp.paper.experiments import experiment_named, landscape
 from mixupmp.paper.study import Evaluation, Study
 
@@ -41,3 +46,16 @@ def test_a_figure_lists_its_own_differences_in_caption_and_record(
     assert all(words in listed for words in has)
     assert has_not not in listed
     assert f"Differs from the paper: {listed}." in (folder / "regions.md").read_text()
+
+
+def test_a_panel_can_be_of_the_networks_alone_that_interpolate() -> None:
+    half, collapsed = 0.61, MemberSummary(1, 10, 1, 0.1, 0.2, collapsed=True)
+    ended = [MemberSummary(0, 10, 1, 0.1, 1.0), collapsed, MemberSummary(2, 10, 1, 0.1, half)]
+    ended += [MemberSummary(3, 5, 1, 0.1, None, diverged_at=5), MemberSummary(4, 10, 1, 0.1, 0.99)]
+    posterior = cast(Posterior, SimpleNamespace(summaries=ended))  # whose networks are those of members 0, 2 and 4
+    every = landscape.Panel("all that are left", deep_ensemble(5))
+    some = landscape.Panel("interpolating", deep_ensemble(5), interpolating=True)
+    assert every.members_of(posterior) == [0, 1, 2]
+    assert some.members_of(posterior) == [0, 2]
+    found = landscape._those_left_out(posterior, [0, 2])
+    assert found == {"training_accuracy": pytest.approx(0.995), "collapsed": 2}

@@ -2,8 +2,9 @@
 
 The paper writes c = 1, which gives all new rows together the weight of one observed row; its figure shows as many new
 rows as observed ones, which is c = n. Both are drawn. With the paper's rate of .5 some networks of c = n collapse to a
-constant output; averaged in, they look like uncertainty. So there are two figures: by the paper's recipe, without the
-collapsed members and with them, and by a recipe that trains, the paper's at rate .1.
+constant output, and more give several classes the same one; averaged in, they look like uncertainty. So there are two
+figures: by the paper's recipe, without the collapsed members, with them, and with those alone that interpolate their
+rows; and by a recipe that trains, the paper's at rate .1.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def panels(members: int, collapsed: bool = False) -> list[Panel]:
     ]
     if collapsed:
         found += [Panel(f"{name}, all kept", method, keep_collapsed=True) for name, method in dense.items()]
+        found.append(Panel("Perturbed, c = n, interpolating", dense["Perturbed, c = n"], interpolating=True))
     return found
 
 
@@ -50,6 +52,6 @@ def run(study: Study, recipe: str) -> None:
     if recipe == "rate-0.1":
         draw_landscapes(study, f"{title} (rate .1, all networks trained)", panels, "clusters-trained", DIFFERENCES)
     else:
-        kept = "two panels more, in which collapsed networks are kept"
+        kept = "two panels more, in which collapsed networks are kept, and one of those that interpolate alone"
         both = partial(panels, collapsed=True)
         draw_landscapes(study, f"{title} (the paper's rate, .5)", both, own=[*DIFFERENCES, kept])

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from mixupmp.core import seeds
+from mixupmp.core.member_summary import left_out
 from mixupmp.core.methods import Method
 from mixupmp.core.plan import Plan
+from mixupmp.core.posterior import Posterior
 from mixupmp.core.predictive import simulate
 from mixupmp.data.clusters import CENTERS, DEVIATION, LIMIT
 from mixupmp.metrics import gini
@@ -20,7 +22,7 @@ from mixupmp.metrics.comparison import summary_of
 from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
 from mixupmp.paper.figures import panels, save
 from mixupmp.paper.members import Wanted
-from mixupmp.paper.settings import setting_named
+from mixupmp.paper.settings import INTERPOLATES, setting_named
 from mixupmp.paper.study import Evaluation, Study, training_of
 from mixupmp.plots.style import styled
 
@@ -37,11 +39,23 @@ REGIONS = ("at the rows", "between the clusters", "beyond the clusters", "everyw
 
 @dataclass(frozen=True)
 class Panel:
-    """One column of a figure: a title and a method; collapsed members are left out unless it says to keep them."""
+    """One column of a figure: a title, a method, and which members it is of.
+
+    Collapsed members are left out unless it says to keep them. With `interpolating`, so are those that do not
+    interpolate their training rows: between a trained network and a collapsed one there are others, which give
+    several classes the same output.
+    """
 
     title: str
     method: Method
     keep_collapsed: bool = False
+    interpolating: bool = False
+
+    def members_of(self, posterior: Posterior) -> list[int]:
+        """The places of its members among the posterior's networks."""
+        lost = left_out(posterior.summaries)
+        reached = [s.training_accuracy or 0.0 for s in posterior.summaries if s.member not in lost]
+        return [place for place, one in enumerate(reached) if one >= INTERPOLATES or not self.interpolating]
 
 
 def draw_landscapes(
@@ -69,16 +83,20 @@ def draw_landscapes(
             repeats: list[Evaluation] = []
             for one in filter(study.available, many):
                 posterior = study.cache.posterior(one, panel.keep_collapsed)
-                if posterior is None:
+                chosen = [] if posterior is None else panel.members_of(posterior)
+                if posterior is None or not chosen:
                     continue
-                members = posterior.member_probabilities(_grid(), batch_size=4096)
+                members = posterior.member_probabilities(_grid(), batch_size=4096)[chosen]
                 if not repeats:  # the first one is drawn
                     shading = _draw_uncertainty(below, gini(members, rescale=True))
-                at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)
+                at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)[chosen]
                 ended = training_of(study.cache, one, panel.keep_collapsed)
+                ended |= _those_left_out(posterior, chosen) if panel.interpolating else {}
                 repeats.append({"panel": panel.title, **ended, **regions(members, at_rows)})
             if repeats:
                 numbers.append(_over_repeats(repeats))
+            else:
+                below.text(0.5, 0.5, "no such network", ha="center", transform=below.transAxes)
         _finish(figure, axes, points, shading, title)
     save(figure, study.folder, "landscapes")
     differs = [*setting.all_differences, *differences(numbers), *own]
@@ -86,6 +104,17 @@ def draw_landscapes(
     caption = f"Mean rescaled uncertainty (error over {over}). {setting.describe()}. "
     _write_numbers(study, title, numbers, f"{caption}Differs from the paper: {'; '.join(differs)}.")
     study.record(differs, setting.seeds, setting=setting.describe())
+
+
+def _those_left_out(posterior: Posterior, chosen: Sequence[int]) -> Evaluation:
+    """The training accuracy of these members, and how many of the others did not diverge."""
+    lost = left_out(posterior.summaries)
+    reached = [s.training_accuracy or 0.0 for s in posterior.summaries if s.member not in lost]
+    diverged = sum(s.diverged_at is not None for s in posterior.summaries)
+    return {
+        "training_accuracy": sum(reached[place] for place in chosen) / len(chosen),
+        "collapsed": len(posterior.summaries) - diverged - len(chosen),
+    }
 
 
 def differences(numbers: Sequence[Evaluation]) -> list[str]:
@@ -194,7 +223,7 @@ def _finish(figure: Figure, axes: list[list[Axes]], points: PathCollection, shad
 def _write_numbers(study: Study, title: str, numbers: list[Evaluation], caption: str) -> None:
     """The landscape's means by region, as a table and for the ledger."""
     study.write("regions.json", numbers)
-    headings = ["panel", *REGIONS, "train ACC (%)", "diverged or collapsed"]
+    headings = ["panel", *REGIONS, "train ACC (%)", "networks left out"]
     rows = []
     for one in numbers:
         errors = [f" ({one[name]['standard_error']:.3f})" if "standard_error" in one[name] else "" for name in REGIONS]
