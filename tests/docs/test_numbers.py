@@ -1,0 +1,119 @@
+"""Numbers of the reproduction that pages repeat are those of results/."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+LINES = {
+    "Deep ensemble (r = 0)": "DE",
+    "MixupMP, r = .1": "MixupMP r=0.1 alpha=2",
+    "MixupMP, r = 1": "MixupMP r=1 alpha=2",
+    "Mixup ensemble (r = infinity)": "Mixup Ensemble alpha=2",
+}
+COMPARED = ("ACC", "paper ACC", "NLL", "NLL cal.", "paper NLL", "ECE", "ECE cal.", "paper ECE")
+HUMAN = ("Human CE cal.", "Entropy rank corr.")
+README, REPRODUCTION = ROOT / "README.md", ROOT / "docs" / "reproduction.md"
+
+# (page, which of its tables with these lines, from which column on, the results, their measures)
+TABLES = [
+    (README, 0, 0, "comparison/cpu/fmnist", COMPARED),
+    (README, 1, 0, "comparison/cpu/cifar10", COMPARED),
+    (REPRODUCTION, 0, 0, "human-labels/cpu/fmnist", HUMAN),
+    (REPRODUCTION, 0, 2, "human-labels/cpu/cifar10", HUMAN),
+]
+
+
+def stored(folder: str) -> dict[tuple[str, str], dict[str, str]]:
+    with (RESULTS / folder / "table.csv").open() as file:
+        return {(row["line"], row["measure"]): row for row in csv.DictReader(file)}
+
+
+def tables(page: Path) -> list[dict[str, list[str]]]:
+    """The tables of a page whose rows are the four ensembles: the cells of each row."""
+    found: list[dict[str, list[str]]] = []
+    for line in page.read_text().splitlines():
+        cells = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
+        if cells[0] == next(iter(LINES)):
+            found.append({})
+        if cells[0] in LINES:
+            found[-1][cells[0]] = cells[1:]
+    return found
+
+
+def as_printed(printed: str, value: float) -> None:
+    """A number as a page prints it is this one, rounded to as many places."""
+    places = len(printed.partition(".")[2])
+    assert abs(float(printed) - value) <= 0.5 * 10.0**-places + 1e-9, (printed, value)
+
+
+@pytest.mark.parametrize(("page", "number", "start", "folder", "measures"), TABLES, ids=lambda one: str(one)[-24:])
+def test_tables(page: Path, number: int, start: int, folder: str, measures: tuple[str, ...]) -> None:
+    found, kept = tables(page)[number], stored(folder)
+    assert list(found) == list(LINES)
+    for name, cells in found.items():
+        for measure, cell in zip(measures, cells[start:], strict=False):
+            row = kept[LINES[name], measure.removeprefix("paper ")]
+            value, error = re.fullmatch(r"(\d*\.?\d+)(?: \((\d*\.\d+)\))?", cell).groups()  # type: ignore[union-attr]
+            theirs = measure.startswith("paper")
+            as_printed(value, float(row["paper" if theirs else "value"]))
+            assert theirs == (error is None)
+            if error is not None:
+                as_printed(error, float(row["standard_error"]))
+
+
+@pytest.fixture(scope="module")
+def ledger() -> dict[str, Any]:
+    return json.loads((RESULTS / "claims" / "cpu" / "claims.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "name", "lines"),
+    [
+        (README, r"(\d+)% \((\d?\.\d)\) on\s+Fashion-MNIST", "comparison/fmnist", "all lines"),
+        (README, r"Fashion-MNIST \((\d+)% \((\d?\.\d)\)", "comparison/fmnist", "comparable lines"),
+        (README, r"(\d+)%\s+\((\d?\.\d)\)\s+on\s+CIFAR-10", "comparison/cifar10", "all lines"),
+        (README, r"CIFAR-10 \((\d+)% \((\d?\.\d)\)\)", "comparison/cifar10", "comparable lines"),
+    ],
+)
+def test_concordance(ledger: dict[str, Any], page: Path, said: str, name: str, lines: str) -> None:
+    found = re.search(said, page.read_text())
+    assert found is not None
+    kept = ledger["concordance"][name][lines]
+    as_printed(found[1], 100 * kept["share"])
+    as_printed(found[2], 100 * kept["standard errors"]["share"])
+
+
+def test_pairs_that_agree(ledger: dict[str, Any]) -> None:
+    text = REPRODUCTION.read_text()
+    for said, name in (
+        (r"On Fashion-MNIST (\d+) of the (\d+) pairs", "comparison/fmnist"),
+        (r"it is ([\d,]+) of\s+([\d,]+) pairs", "comparison/fmnist-alphas"),
+        (r"On CIFAR-10 (\d+) of (\d+) pairs agree", "comparison/cifar10"),
+    ):
+        found = re.search(said, text)
+        assert found is not None, said
+        kept = ledger["concordance"][name]["all lines"]
+        assert [int(one.replace(",", "")) for one in found.groups()] == [kept["same"], kept["pairs"]]
+
+
+def test_verdicts(ledger: dict[str, Any]) -> None:
+    said = re.search(
+        r"of (\d+) sentences, (\d+) hold at this scale, (\d+) fail,\s+(\d+) are not decided", README.read_text()
+    )
+    assert said is not None
+    counts = Counter(here for here, _ in ledger["sentences"].values())
+    assert [int(one) for one in said.groups()] == [
+        counts.total(),
+        counts["holds"],
+        counts["fails"],
+        counts["not decided"],
+    ]
