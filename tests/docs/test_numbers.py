@@ -117,3 +117,58 @@ def test_verdicts(ledger: dict[str, Any]) -> None:
         counts["fails"],
         counts["not decided"],
     ]
+
+
+def markdown_rows(page: Path, block: int) -> dict[str, list[str]]:
+    """The cells of one of a page's tables of classifiers, by the first of each row."""
+    found = [part for part in page.read_text().split("\n\n") if re.match(r"(?:.*\n)?\|", part)][block]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found.splitlines() if line[0] == "|"]
+    return {cells[0]: cells[1:] for cells in rows}
+
+
+def test_ranks_on_tables() -> None:
+    page = RESULTS / "tables" / "cpu" / "reported" / "table.md"
+    text = " ".join(README.read_text().split())
+    said = re.search(
+        r"default settings: ([\d.]+), against ([\d.]+) for CatBoost and for a deep ensemble with the same tuning, "
+        r"([\d.]+) for a calibrated random forest, ([\d.]+) for LightGBM",
+        text,
+    )
+    assert said is not None
+    ranks = {name: cells[0] for name, cells in markdown_rows(page, 0).items()}
+    names = ("MixupMP", "CatBoost", "random forest, calibrated", "LightGBM")
+    assert list(said.groups()) == [ranks[name] for name in names]
+    assert ranks["deep ensemble"] == ranks["CatBoost"]
+    said = re.search(
+        r"among ten is ([\d.]+), the deep ensemble's ([\d.]+), CatBoost's ([\d.]+), RealMLP's ([\d.]+) and "
+        r"TabM's ([\d.]+);",
+        text,
+    )
+    assert said is not None
+    tables_of_all = [markdown_rows(page, block) for block in range(6)]
+    (first,) = [one for one in tables_of_all if "TabM" in one and "90% sets cover" in one.get("classifier", [])]
+    names = ("MixupMP", "deep ensemble", "CatBoost", "RealMLP", "TabM")
+    assert list(said.groups()) == [first[name][0] for name in names]
+
+
+def test_quick_start() -> None:
+    rows = markdown_rows(RESULTS / "quick-start" / "README.md", 0)
+    text = " ".join(README.read_text().split())
+    said = re.search(
+        r"the means are ([\d.]+), ([\d.]+) and ([\d.]+) \(gradient boosting ([\d.]+), random forest ([\d.]+)\)", text
+    )
+    assert said is not None
+    names = ("MixupMPClassifier", "logistic regression, standardized", "DeepEnsembleClassifier")
+    names += ("gradient boosting (scikit-learn)", "random forest")
+    assert list(said.groups()) == [rows[name][0] for name in names]
+
+
+def test_shift() -> None:
+    kept = stored("shift/cpu/cifar10")
+    said = re.search(r"NLL than the deep ensemble \(([\d.]+) to ([\d.]+) against ([\d.]+)\)", README.read_text())
+    assert said is not None
+    deep, *others = (float(kept[line, "NLL"]["value"]) for line in LINES.values())
+    for printed, value in zip(said.groups(), (min(others), max(others), deep), strict=True):
+        as_printed(printed, value)
+    eces = {line: float(kept[line, "ECE"]["value"]) for line in LINES.values()}
+    assert min(eces, key=eces.__getitem__) == "MixupMP r=0.1 alpha=2"
