@@ -80,6 +80,7 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
             axes[2].barh(places, values, left=left, color=faces, edgecolor=color)
             axes[2].fill_between([], [], color=color, label=label)
         axes[2].set_yticks(places, [label.replace("alpha", "α") for label, _ in found])
+        axes[2].set_ylim(-0.7, len(found) - 0.3)  # the margins of many lines would be lines of their own
         explain(axes[2], bars_of(many for _, many in evaluated), hollow=not all(filled))
         figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
         for axis, title in zip(axes, ("ACC (%)", "NLL", "ECE (%) = OE + UE"), strict=True):
