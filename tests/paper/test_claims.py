@@ -22,6 +22,7 @@ from mixupmp.paper.claims import (
     OPEN,
     QUANTIFIERS,
     Claim,
+    Verdict,
     all_claims,
     case_verdict,
     decide,
@@ -246,7 +247,6 @@ class Given:
     """Evidence of one run of each line, by its sign."""
 
     by_sign = True
-    whole = True
 
     def __init__(self, outside: tuple[str, ...] = (), **values: float) -> None:
         self.values, self.outside = values, outside
@@ -254,6 +254,9 @@ class Given:
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         known = line in self.values
         return Sample(self.values[line], None, 1, comparable=line not in self.outside) if known else None
+
+    def expects(self, experiment: str, dataset: str, line: str) -> bool:
+        return True
 
 
 def test_the_best_of_some_lines_is_compared_with_the_best_of_others():
@@ -268,6 +271,33 @@ def test_the_best_of_some_lines_is_compared_with_the_best_of_others():
     assert (missing.verdict, missing.not_run) == (OPEN, 1)
     assert judge(best, Given(outside=("a1", "a2"), a1=0.1, a2=0.1, b=0.2, c=0.3)).verdict == NOT_COMPARABLE
     assert judge(best, Given(a1=0.1)).verdict == NOT_RUN
+
+
+def test_values_beyond_the_papers_tables_count_only_where_the_experiment_has_them(tmp_path: Path):
+    """The ablation's r = .4 is ours: a grid without it lacks nothing, one with it does until it is run."""
+    folder = tmp_path / "ablation" / "cpu" / "cifar10"
+    folder.mkdir(parents=True)
+    ours, theirs = [f"MixupMP r={r} alpha=2" for r in ("0.4", "0.1")]
+    repeats = {"DE": (0.50, 0.51, 0.52), "Mixup Ensemble alpha=2": (0.40, 0.42, 0.41), theirs: (0.60, 0.62, 0.61)}
+    listed = [
+        {"group": "alpha=2", "label": label, "repeats": [{"seed": n, "acc": one} for n, one in enumerate(values)]}
+        for label, values in repeats.items()
+    ]
+
+    def judged(lines: list[str], test: str, *names: str) -> Verdict:
+        (folder / "evaluations.json").write_text(json.dumps(listed))
+        (folder / "run.json").write_text(json.dumps({"lines": lines}))
+        part = Part(test, names, ("DE",), ("acc",))
+        return judge(Claim("x", "5.2", "q", "all", "ablation", ("cifar10",), (part,)), RunEvidence(tmp_path, "cpu"))
+
+    for test in ("better", "best"):
+        without = judged(list(repeats), test, theirs, ours)
+        assert (without.verdict, without.cases, without.absent, without.not_run) == (HOLDS, 1, 1, 0)
+    planned = judged([*repeats, ours], "better", theirs, ours)
+    assert (planned.verdict, planned.absent, planned.not_run) == (OPEN, 0, 1)
+    # What the paper's tables have counts, whatever the experiment has.
+    reduced = judged(list(repeats), "better", theirs, "MixupMP r=1 alpha=2")
+    assert (reduced.verdict, reduced.absent, reduced.not_run) == (OPEN, 0, 1)
 
 
 def test_the_best_of_several_is_tested_without_choosing_it_by_its_own_results():

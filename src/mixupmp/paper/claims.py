@@ -22,7 +22,7 @@ from mixupmp.paper.evidence import Evidence
 
 HOLDS, FAILS, OPEN, NOT_RUN, NOT_COMPARABLE = "holds", "fails", "not decided", "not run", "not comparable"
 # How many of so many cases must hold. "tends": the mean over the cases is one case.
-COUNTS = ("cases", "holding", "failing", "left_out", "not_run")
+COUNTS = ("cases", "holding", "failing", "left_out", "not_run", "absent")
 QUANTIFIERS: dict[str, Callable[[int], int]] = {
     "all": lambda cases: cases,
     "almost all": lambda cases: math.ceil(0.9 * cases - 1e-9),
@@ -61,6 +61,7 @@ class Verdict:
     by_sign: bool = False  # from single runs, without errors
     left_out: int = 0  # cases of lines that are outside the paper's regime
     not_run: int = 0  # cases of lines that there are no runs of
+    absent: int = 0  # cases of lines that the paper's table, or our experiment beyond that table, does not have
     datasets: dict[str, Verdict] = field(default_factory=dict)
 
 
@@ -104,6 +105,7 @@ class Found:
     tested: tuple[Tested, ...] = ()
     left_out: int = 0
     not_run: int = 0
+    absent: int = 0
     undecided: int = 0  # of the cases that the quantifier counts, those without an effect
 
     def __add__(self, other: Found) -> Found:
@@ -134,29 +136,36 @@ def _verdict(claim: Claim, found: Found, evidence: Evidence, parts: int = 1) -> 
     made = decide(found.tested, claim.quantifier, evidence.by_sign, found.undecided, parts)
     if not found.tested and not found.left_out:
         made = replace(made, verdict=NOT_RUN)
-    return replace(made, left_out=found.left_out, not_run=found.not_run)
+    return replace(made, left_out=found.left_out, not_run=found.not_run, absent=found.absent)
 
 
 def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     """The cases of a part on a dataset.
 
     A case that was not run counts as undecided, as one that is not comparable does: a line less must not make a
-    sentence easier to hold. What the paper does not print is not counted.
+    sentence easier to hold. What the paper does not print is not counted, nor is a line beyond its tables that the
+    experiment does not have for this dataset.
     """
     if part.test == BEST:
         return sum((_best(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures), Found())
     terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
     run = [(case, samples) for case, samples in terms if samples is not None]
     present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
-    left_out, not_run = len(run) - len(present), len(terms) - len(run)
-    undecided = left_out + (not_run if evidence.whole else 0)
+    expected = [
+        all(evidence.expects(claim.experiment, dataset, line) for _, line, *_ in case.terms)
+        for case, samples in terms
+        if samples is None
+    ]
+    left_out, not_run = len(run) - len(present), sum(expected)
+    absent, undecided = len(expected) - not_run, left_out + not_run
     if claim.quantifier == "tends":
         if not present:
-            return Found((), left_out, not_run, int(undecided > 0))
+            return Found((), left_out, not_run, absent, int(undecided > 0))
         mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
         what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
-        return Found(((present[0][0], combine(mean, what)),), left_out, not_run)
-    return Found(tuple((case, _effect(case, samples)) for case, samples in present), left_out, not_run, undecided)
+        return Found(((present[0][0], combine(mean, what)),), left_out, not_run, absent)
+    tested = tuple((case, _effect(case, samples)) for case, samples in present)
+    return Found(tested, left_out, not_run, absent, undecided)
 
 
 def _effect(case: Case, samples: list[Term]) -> Effect:
@@ -181,13 +190,13 @@ def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     sides = [list(dict.fromkeys(side)) for side in sides]
     samples = {name: evidence.sample(*given, name, measure, None) for side in sides for name in side}
     run = {name: one for name, one in samples.items() if one is not None}
-    not_run, outside = len(samples) - len(run), sum(not one.comparable for one in run.values())
-    if not evidence.whole:
-        sides = [[name for name in side if name in run] for side in sides]
+    sides = [[name for name in side if name in run or evidence.expects(*given, name)] for side in sides]
+    counted, outside = {name for side in sides for name in side}, sum(not one.comparable for one in run.values())
+    not_run, absent = len(counted) - len(run), len(samples) - len(counted)
     sign = METRICS[measure].sign
     within = [{name: run[name] for name in side if name in run and run[name].comparable} for side in sides]
     if not all(within):
-        return Found((), outside, not_run, 1)
+        return Found((), outside, not_run, absent, 1)
     ours, theirs = (max(side, key=lambda name, side=side: sign * side[name].mean) for side in within)  # type: ignore[misc]
 
     def p_of(one: str, other: str) -> float:
@@ -202,7 +211,8 @@ def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     what = f"{measure} of {ours} against {theirs}"
     effect = combine([(sign, run[ours]), (-sign, run[theirs])], what)
     case = Case(what, ((sign, ours, measure, None), (-sign, theirs, measure, None)), part.margin)
-    return Found(((case, replace(effect, p=(min(1.0, for_it), min(1.0, against)))),), outside, not_run)
+    tested = (case, replace(effect, p=(min(1.0, for_it), min(1.0, against))))
+    return Found((tested,), outside, not_run, absent)
 
 
 def _samples(case: Case, experiment: str, dataset: str, evidence: Evidence) -> list[Term] | None:

@@ -39,10 +39,13 @@ class Evidence(Protocol):
     """Where samples come from."""
 
     by_sign: bool  # whether differences of single runs count, which have no error
-    whole: bool  # whether a line that is not there was not run, rather than not printed
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         """A measure of a line, at an intensity of shift or over all; None where there is none."""
+        ...
+
+    def expects(self, experiment: str, dataset: str, line: str) -> bool:
+        """Whether a line of which there is no sample was not run, rather than being none of theirs."""
         ...
 
 
@@ -50,15 +53,17 @@ class PaperEvidence:
     """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one."""
 
     by_sign = True
-    whole = False
+
+    def expects(self, experiment: str, dataset: str, line: str) -> bool:
+        """No line: what the paper does not print is not counted."""
+        return False
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         table = PAPER_TABLES.get(experiment)
         # The paper prints no table of the CNN: its figures for FMNIST are those of ResNet18.
         if table is None or level is not None or dataset == "fmnist-cnn" or dataset not in PAPER_NAMES:
             return None
-        name = PAPER_NAMES[dataset] + ("-C" if table == "shift" else "")
-        found = paper_value(table, name, line, measure.upper())
+        found = paper_value(table, _paper_name(table, dataset), line, measure.upper())
         if found is None:
             return None
         scale = 0.01 if measure.upper() in PERCENT else 1.0
@@ -71,7 +76,6 @@ class RunEvidence:
     """What the experiments of one scale have written."""
 
     by_sign = False
-    whole = True
 
     def __init__(self, folder: Path, scale: str, protocol: str = "text") -> None:
         self.folder, self.scale, self.protocol = folder, scale, protocol
@@ -147,6 +151,17 @@ class RunEvidence:
                 return None if found is None else replace(found, comparable=within)
         return None
 
+    def expects(self, experiment: str, dataset: str, line: str) -> bool:
+        """All lines but those that neither the paper's table nor the experiment has for this dataset.
+
+        Where the paper lists no values of r, more of them than its tables have are ours, and not for every dataset.
+        """
+        record = self.read(experiment, part_of(dataset), "run.json") or {}
+        table = PAPER_TABLES.get(experiment)
+        if "lines" not in record or line in record["lines"] or table is None or dataset not in PAPER_NAMES:
+            return True
+        return paper_value(table, _paper_name(table, dataset), line, "ACC") is not None
+
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
         """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""
         for one in self.read(experiment, part, "regions.json") or ():
@@ -179,6 +194,11 @@ class RunEvidence:
             value = abs(ended[one][key] - ended[other][key]) if other else ended[one][key]
             values.setdefault(key[0], []).append(value)
         return Sample.of({seed: fsum(many) / len(many) for seed, many in values.items()}) if values else None
+
+
+def _paper_name(table: PaperTable, dataset: str) -> str:
+    """What one of the paper's tables calls a dataset."""
+    return PAPER_NAMES[dataset] + ("-C" if table == "shift" else "")
 
 
 def _moved(one: Mapping[str, Json], name: str, resample: int | None) -> float:

@@ -21,7 +21,8 @@ the paired bootstrap over test rows is added, each of the two variances with its
 members, in the plane, nor in runs of version 0.1, which lack it). The repeats of the examples in the plane and of the
 known margins also share their training rows, so these are verdicts on one draw of them. Members of one repeat are not
 replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's regime: a case
-with such a line is not tested. It counts as undecided, and so does one that was not run.
+with such a line is not tested. It counts as undecided, and so does one that was not run. Only values of r that the
+paper's tables do not have, and that our experiment on a dataset does not have either ("not in its grid"), do not count.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
 and ECE must be seen to hurt both); for "tends" the mean over the cases that there are is tested. "Best" asks for one
@@ -170,6 +171,7 @@ def _by_dataset(judged: Judged, scale: str) -> str:
     for name, one in judged.here.datasets.items():
         folder = "/".join(filter(None, (judged.claim.experiment, scale, part_of(name))))
         counts = ((one.failing, "against"), (one.left_out, NOT_COMPARABLE), (one.not_run, NOT_RUN))
+        counts += ((one.absent, "not in its grid"),)
         others = ", ".join(f"{count} {what}" for count, what in counts if count)
         cells.append(f"[{name}]({folder}/run.json) {one.holding}/{one.cases}" + (f" ({others})" if others else ""))
     return ", ".join(cells) or "-"
@@ -189,7 +191,7 @@ def _on_paper(verdict: Verdict) -> str:
     if verdict.verdict == NOT_RUN:
         return "not in its tables"
     cases = sum(one.cases for one in verdict.datasets.values())
-    more = f", {verdict.not_run} not in its tables" if verdict.not_run else ""
+    more = f", {verdict.absent} not in its tables" if verdict.absent else ""
     return f"{verdict.verdict}, {verdict.holding}/{cases}" + (", by sign" if verdict.by_sign else "") + more
 
 

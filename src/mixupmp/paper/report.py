@@ -162,6 +162,7 @@ def report_lines(
         write_table(study, "table", table_of(shared_repeats(evaluated), title, measures, paper, text))
         write_evaluations(study, evaluated)
         more = {"setting": setting.describe(), "train_rows": setting.train_rows, "missing": missing}
+        more["lines"] = [line.label for line in lines]
         study.record(differs, setting.seeds, evaluated=made_with(evaluated), **more)
 
     on_progress = partial(write, study.quietly())
