@@ -14,28 +14,25 @@ from scipy.stats import t as student
 from mixupmp.core.errors import UnknownName
 from mixupmp.metrics.catalog import METRICS
 from mixupmp.paper.cases import Case, Part, cases_of
-from mixupmp.paper.claims import (
-    FAILS,
-    HOLDS,
-    NOT_COMPARABLE,
-    NOT_RUN,
-    OPEN,
-    QUANTIFIERS,
-    Claim,
-    Verdict,
-    all_claims,
-    case_verdict,
-    decide,
-    judge,
-    p_values,
-    untested,
-)
+from mixupmp.paper.claims import QUANTIFIERS, Claim, all_claims, untested
 from mixupmp.paper.effects import Effect, Sample, combine
 from mixupmp.paper.evidence import PaperEvidence, RunEvidence
 from mixupmp.paper.ledger import identities, make_ledger
 from mixupmp.paper.ledger_page import render
 from mixupmp.paper.reference import concordance, paper_figures, ratio_of
 from mixupmp.paper.resampling import RESAMPLES
+from mixupmp.paper.verdicts import (
+    FAILS,
+    HOLDS,
+    NOT_COMPARABLE,
+    NOT_RUN,
+    OPEN,
+    Verdict,
+    case_verdict,
+    decide,
+    judge,
+    p_values,
+)
 
 
 @pytest.mark.parametrize(

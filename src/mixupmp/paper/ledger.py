@@ -18,10 +18,11 @@ from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
 from mixupmp.paper.agreement import Agreement, agreements
-from mixupmp.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Claim, Verdict, all_claims, judge
+from mixupmp.paper.claims import Claim, all_claims
 from mixupmp.paper.effects import LEVEL
 from mixupmp.paper.evidence import PaperEvidence, RunEvidence
 from mixupmp.paper.lines import ALPHAS
+from mixupmp.paper.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, Verdict, judge
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import fit
 

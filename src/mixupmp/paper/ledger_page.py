@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from mixupmp.core.foreign import Json
 from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.agreement import SHARE, Agreement
-from mixupmp.paper.claims import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict, allowances, untested
+from mixupmp.paper.claims import allowances, untested
 from mixupmp.paper.evidence import part_of
 from mixupmp.paper.ledger import Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
+from mixupmp.paper.verdicts import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict
 
 EXPLANATION = """\
 One row for each sentence of the paper that claims something, by experiment; `src/mixupmp/paper/claims.toml` says what
@@ -170,8 +171,8 @@ def _by_dataset(judged: Judged, scale: str) -> str:
     cells = []
     for name, one in judged.here.datasets.items():
         folder = "/".join(filter(None, (judged.claim.experiment, scale, part_of(name))))
-        counts = ((one.failing, "against"), (one.left_out, NOT_COMPARABLE), (one.not_run, NOT_RUN))
-        counts += ((one.absent, "not in its grid"),)
+        counts = [(one.failing, "against"), (one.left_out, NOT_COMPARABLE), (one.not_run, NOT_RUN)]
+        counts.append((one.absent, "not in its grid"))
         others = ", ".join(f"{count} {what}" for count, what in counts if count)
         cells.append(f"[{name}]({folder}/run.json) {one.holding}/{one.cases}" + (f" ({others})" if others else ""))
     return ", ".join(cells) or "-"
