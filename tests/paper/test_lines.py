@@ -11,8 +11,9 @@ from torch import nn
 from mixupmp import laplace, mc_dropout, single_network
 from mixupmp.core.posterior import Posterior
 from mixupmp.paper import lines
-from mixupmp.paper.lines import IMPLICIT, SINGLE, Line, open_choices
+from mixupmp.paper.lines import Line, open_choices
 from mixupmp.paper.protocols import AUTHORS, TEXT, Protocol
+from mixupmp.paper.reference import IMPLICIT, SINGLE
 from mixupmp.paper.report import made_with, on_test_rows, run_lines
 from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study

@@ -28,8 +28,9 @@ from mixupmp import (
 )
 from mixupmp.metrics import evaluate
 from mixupmp.paper import Wanted
-from mixupmp.paper.lines import EXPLICIT, SINGLE, Line
+from mixupmp.paper.lines import Line
 from mixupmp.paper.members import pieces_of
+from mixupmp.paper.reference import EXPLICIT, SINGLE
 from mixupmp.paper.report import OnRows, on_test_rows, report_lines, run_lines
 from mixupmp.paper.resampling import RESAMPLES, UNIT, _counts, deviations
 from mixupmp.paper.settings import setting_named

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
-from mixupmp.paper.effects import combine
+from mixupmp.paper.effects import LEVEL, combine
 from mixupmp.paper.evidence import PAPER_NAMES, PAPER_TABLES, RunEvidence
 from mixupmp.paper.reference import Concordance, concordance
 from mixupmp.paper.resampling import RESAMPLES
@@ -30,8 +30,8 @@ class Agreement:
     comparable
         Of those that are in the paper's regime.
     decided
-        (how many have the same sign, of how many): of the pairs of all lines, those that differ here too, by the test
-        of a case at 5%. If chance made pairs reverse, fewer of these would.
+        (how many have the same sign, of how many): of the pairs of all lines, those that differ here too, by a
+        two-sided test at 5%. If chance made pairs reverse, fewer of these would.
     errors, comparable_errors
         Standard errors of the share of pairs and of each rank correlation; none where there is a single repeat.
     """
@@ -112,6 +112,6 @@ def _decided(runs: RunEvidence, experiment: str, dataset: str, found: Concordanc
             if one is None or other is None:
                 continue
             effect = combine([(1.0, one), (-1.0, other)])
-            if effect.error and abs(effect.mean) > effect.reach:
+            if effect.error and 2 * effect.tail(abs(effect.mean)) <= LEVEL:
                 same, total = same + (effect.mean > 0), total + 1
     return same, total

@@ -13,9 +13,10 @@ from mixupmp.core.errors import check_known
 from mixupmp.metrics.catalog import METRICS
 
 BEST = "best"
+HIGHEST = "highest"
 CAN_REACH = "can reach"
 TESTS = (
-    *("better", "larger", "smaller", "close", "within", BEST, "exceeds", "reaches", CAN_REACH),
+    *("better", "larger", "smaller", "close", "within", BEST, HIGHEST, "exceeds", "reaches", CAN_REACH),
     *("rising", "falling", "rising overall", "falling overall"),
     *("rising with level", "falling with level", "loses less", "grows more"),
 )
@@ -29,15 +30,18 @@ class Part:
     ----------
     test
         "better", "larger" or "smaller": each of `lines` than each of `than`; "best": the best of `lines` is better than
-        the best of `than`; "close": within `tolerance` of each other; "within": the mean absolute difference of their
-        members is within `tolerance`; "rising" or "falling": from each of `lines` to the next; "rising overall" or
-        "falling overall": from each to all later ones, of which the mean is the slope over their order; "rising with
-        level" or "falling with level": from each intensity to the next; "loses less": from the first intensity to the
-        last; "grows more": from the first of `lines` to the last, than from the first of `than` to the last; "exceeds":
-        the first of two measures above the second; "reaches": at least `threshold`, in every run; "can reach": in one
-        run, and no run can show that it cannot be done.
+        the best of `than`; "highest": the highest of `lines` is above that of `than`; "close": within `tolerance` of
+        each other; "within": the mean absolute difference of their members is within `tolerance`; "rising" or
+        "falling": from each of `lines` to the next; "rising overall" or "falling overall": from each to all later ones,
+        of which the mean is the slope over their order; "rising with level" or "falling with level": from each
+        intensity to the next; "loses less": from the first intensity to the last; "grows more": from the first of
+        `lines` to the last, than from the first of `than` to the last; "exceeds": the first of two measures above the
+        second; "reaches": at least `threshold`, in every run; "can reach": in one run, and no run can show that it
+        cannot be done.
     margin
         What is added to the effect: positive for "close to the best", negative for "greatly".
+    datasets
+        Of the sentence's, those that the part is about; none for all.
     """
 
     test: str
@@ -49,6 +53,7 @@ class Part:
     margin: float = 0.0
     tolerance: float | None = None
     threshold: float | None = None
+    datasets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_known("test", self.test, TESTS)

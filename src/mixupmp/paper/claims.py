@@ -38,6 +38,12 @@ class Claim:
     datasets: tuple[str, ...]
     parts: tuple[Part, ...]
     extensions: tuple[str, ...] = ()  # datasets of ours that the sentence is not about
+    restates: str = ""  # an earlier sentence that says the same
+
+    @property
+    def on_one_draw(self) -> bool:
+        """Whether all repeats share their training rows: the examples in the plane and the known margins."""
+        return self.experiment.startswith("illustration") or self.experiment == "margins"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 from mixupmp.core.files import read_json
 from mixupmp.core.foreign import Json
 from mixupmp.paper.effects import Sample
-from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, PaperTable, paper_value
+from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, SINGLE, PaperTable, group_of, paper_value
 from mixupmp.paper.resampling import UNIT
 from mixupmp.paper.settings import comparable, on_shared_repeats
 from mixupmp.paper.study import results_folder
@@ -50,9 +50,13 @@ class Evidence(Protocol):
 
 
 class PaperEvidence:
-    """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one."""
+    """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one.
 
-    by_sign = True
+    With `by_sign`, single runs decide by the sign of their difference, which is less than a test.
+    """
+
+    def __init__(self, by_sign: bool = False) -> None:
+        self.by_sign = by_sign
 
     def expects(self, experiment: str, dataset: str, line: str) -> bool:
         """No line: what the paper does not print is not counted."""
@@ -67,8 +71,7 @@ class PaperEvidence:
         if found is None:
             return None
         scale = 0.01 if measure.upper() in PERCENT else 1.0
-        single = line.startswith(("NN", "MixupMP-single", "Mixup alpha", "Laplace"))
-        runs = (6 if single else 3) if found[1] is not None else 1
+        runs = (6 if group_of(line) == SINGLE else 3) if found[1] is not None else 1
         return Sample(scale * found[0], None if found[1] is None else scale * found[1], runs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, sqrt
 
@@ -29,11 +29,12 @@ from mixupmp.train.run import fit
 
 @dataclass(frozen=True)
 class Judged:
-    """A sentence with what our runs and the paper's own tables say of it."""
+    """A sentence with what our runs and the paper's own tables say of it: by the same rule, and by mere signs."""
 
     claim: Claim
     here: Verdict
     paper: Verdict
+    signs: Verdict = field(default_factory=lambda: Verdict(NOT_RUN))
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,23 @@ class Check:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Everything that CLAIMS.md shows; `runs` has the record of each by its folder."""
+    """Everything that CLAIMS.md shows; `runs` has the record of each by its folder.
+
+    Parameters
+    ----------
+    sentences
+        Those on images, each said once.
+    plane
+        Those on the examples in the plane and the known margins, whose repeats share their training rows.
+    restated
+        Those that say what an earlier one says.
+    """
 
     runs: dict[str, dict[str, Json]]
     concordances: dict[str, Agreement]
     sentences: list[Judged]
+    plane: list[Judged]
+    restated: list[Judged]
     extensions: list[Judged]
     identities: list[Check]
     costs: list[Check]
@@ -62,6 +75,8 @@ class Ledger:
         return {
             "concordance": {name: one.to_dict() for name, one in self.concordances.items()},
             "sentences": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.sentences},
+            "plane": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.plane},
+            "restated": {one.claim.name: [one.here.verdict, one.paper.verdict] for one in self.restated},
             "extensions": {one.claim.name: one.here.verdict for one in self.extensions},
             "identities": {one.name: one.verdict for one in self.identities},
             "costs": {one.name: one.verdict for one in self.costs},
@@ -70,10 +85,13 @@ class Ledger:
 
 def make_ledger(runs: RunEvidence) -> Ledger:
     """Judge everything by what the experiments of one scale have written."""
-    paper, claims = PaperEvidence(), all_claims()
-    sentences = [Judged(claim, judge(claim, runs), judge(claim, paper)) for claim in claims]
+    paper, signs, claims = PaperEvidence(), PaperEvidence(by_sign=True), all_claims()
+    judged = [Judged(one, judge(one, runs), judge(one, paper), judge(one, signs)) for one in claims]
+    restated = [one for one in judged if one.claim.restates]
+    plane = [one for one in judged if one.claim.on_one_draw]
+    sentences = [one for one in judged if not (one.claim.restates or one.claim.on_one_draw)]
     extended = [Judged(one, judge(one, runs, one.extensions), Verdict(NOT_RUN)) for one in claims if one.extensions]
-    return Ledger(runs.records(), agreements(runs), sentences, extended, identities(), costs(runs))
+    return Ledger(runs.records(), agreements(runs), sentences, plane, restated, extended, identities(), costs(runs))
 
 
 def identities() -> list[Check]:

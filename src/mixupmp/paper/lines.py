@@ -19,9 +19,9 @@ from mixupmp.core.methods import (
     mixup_mp_mc,
 )
 from mixupmp.paper.members import Wanted
+from mixupmp.paper.reference import EXPLICIT, IMPLICIT, SINGLE
 from mixupmp.paper.settings import Setting
 
-SINGLE, EXPLICIT, IMPLICIT = "Single model", "Explicit ensemble", "Implicit ensemble"
 ALPHAS = (0.1, 0.4, 1.0, 2.0)
 
 

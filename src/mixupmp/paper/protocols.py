@@ -170,7 +170,10 @@ AUTHORS = Protocol(
     bootstrap_momentum=0.9,
     differences=(
         Difference("the loss is the mean over n_mb + t_mb rows, which scales the gradient by (1 + r) / 2"),
-        Difference("the rows of a blend are paired by a permutation of the batch, not drawn independently"),
+        Difference(
+            "the rows of a blend are paired by a permutation of the batch, not drawn independently (but for "
+            "CAMixup-MC, which the authors' code does not have)"
+        ),
         Difference("momentum without Nesterov", nesterov=True),
         Difference(
             "convolutions start from Xavier uniform with gain sqrt(2) and biases of 0", networks=("CNN", "WideResNet")

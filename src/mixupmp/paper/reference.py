@@ -17,6 +17,7 @@ from mixupmp.core.foreign import Json
 
 PaperTable = Literal["in_distribution", "shift", "bb_vs_de"]
 CONCORDANCE_MEASURES = ("acc", "nll", "ece")
+SINGLE, EXPLICIT, IMPLICIT = "Single model", "Explicit ensemble", "Implicit ensemble"
 PERCENT = ("ACC", "ECE", "OE", "UE")  # of the paper's measures, those it prints in percent
 
 
@@ -67,9 +68,13 @@ class Concordance:
         return self.same / self.total if self.total else None
 
     def reversed_by_blends(self, measure: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(how many reverse, of how many) pairs with different r: where the larger is worse there, and where better."""
+        """(how many reverse, of how many) pairs with different r: where the larger is worse there, and where better.
+
+        Of pairs within a group alone: a difference between an ensemble and a single model is not one of blends.
+        """
         low_is_good = measure in ("nll", "ece")
-        pairs = [(a, b) for a, b in self.pairs.get(measure, []) if _differ(ratio_of(a), ratio_of(b))]
+        pairs = [(a, b) for a, b in self.pairs.get(measure, []) if group_of(a) == group_of(b)]
+        pairs = [(a, b) for a, b in pairs if _differ(ratio_of(a), ratio_of(b))]
         more_first = {(a, b): (ratio_of(a) or 0.0) > (ratio_of(b) or 0.0) for a, b in pairs}
         worse = [pair for pair in pairs if more_first[pair] == low_is_good]
         better = [pair for pair in pairs if more_first[pair] != low_is_good]
@@ -88,6 +93,13 @@ def ratio_of(label: str) -> float | None:
     if label.startswith("CAMixup"):
         return None
     return inf if label.startswith("Mixup") else 0.0
+
+
+def group_of(label: str) -> str:
+    """The group of the paper's tables that a line is in."""
+    if label.startswith(("NN", "MixupMP-single", "Mixup alpha", "Laplace")):
+        return SINGLE
+    return IMPLICIT if label.startswith("MC ") or "-MC" in label else EXPLICIT
 
 
 def _differ(one: float | None, other: float | None) -> bool:

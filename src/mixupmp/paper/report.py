@@ -15,9 +15,9 @@ from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Summary, evaluate, summarize
 from mixupmp.metrics.catalog import CALIBRATED
-from mixupmp.paper.lines import IMPLICIT, SINGLE, Line
+from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
-from mixupmp.paper.reference import PaperTable, paper_value
+from mixupmp.paper.reference import IMPLICIT, SINGLE, PaperTable, paper_value
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy, on_shared_repeats
 from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from mixupmp.metrics.catalog import METRICS
-from mixupmp.paper.cases import BEST, Case, Part, cases_of
+from mixupmp.paper.cases import BEST, HIGHEST, Case, Part, cases_of
 from mixupmp.paper.claims import QUANTIFIERS, Claim
 from mixupmp.paper.effects import LEVEL, Effect, Sample, Term, combine
 from mixupmp.paper.evidence import Evidence
@@ -31,7 +31,7 @@ class Verdict:
     holding: int = 0
     failing: int = 0
     deciding: Effect | None = None
-    by_sign: bool = False  # from single runs, without errors
+    single_runs: bool = False  # of which none has an error
     left_out: int = 0  # cases of lines that are outside the paper's regime
     not_run: int = 0  # cases of lines that there are no runs of
     absent: int = 0  # cases of lines that the paper's table, or our experiment beyond that table, does not have
@@ -60,7 +60,11 @@ def judge(claim: Claim, evidence: Evidence, datasets: Sequence[str] | None = Non
     by_dataset: dict[str, Verdict] = {}
     by_part = [Found()] * len(claim.parts)
     for dataset in claim.datasets if datasets is None else datasets:
-        found = [_found(claim, part, evidence, dataset) for part in claim.parts]
+        about = [dataset in (part.datasets or (dataset,)) for part in claim.parts]
+        found = [
+            _found(claim, part, evidence, dataset) if so else Found()
+            for part, so in zip(claim.parts, about, strict=True)
+        ]
         if any(one.tested or one.left_out for one in found):
             by_dataset[dataset] = _verdict(claim, sum(found, Found()), evidence)
             by_part = [before + one for before, one in zip(by_part, found, strict=True)]
@@ -86,7 +90,7 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     sentence easier to hold. What the paper does not print is not counted, nor is a line beyond its tables that the
     experiment does not have for this dataset.
     """
-    if part.test == BEST:
+    if part.test in (BEST, HIGHEST):
         return sum((_best(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures), Found())
     terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
     run = [(case, samples) for case, samples in terms if samples is not None]
@@ -103,7 +107,7 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
             return Found((), left_out, not_run, absent, int(undecided > 0))
         mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
         what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
-        return Found(((present[0][0], combine(mean, what)),), left_out, not_run, absent)
+        return Found(((present[0][0], combine(mean, what)),), left_out, not_run, absent, int(not_run > 0))
     tested = tuple((case, _effect(case, samples)) for case, samples in present)
     return Found(tested, left_out, not_run, absent, undecided)
 
@@ -119,11 +123,12 @@ def _effect(case: Case, samples: list[Term]) -> Effect:
 
 
 def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
-    """Whether the best of some lines is better than the best of others, by one measure: a case without a choice.
+    """Whether the best (or highest) of some lines is above the best of others, by one measure: a case without a choice.
 
-    It holds where one of the lines is better than each of the others, p = |A| min_a max_b p(a > b), and goes against it
-    where one of the others is better than each of the lines. The line that looks best is named, but the test does not
-    depend on it. Lines that were not run, or do not interpolate, could be the best: pairs with one have p = 1.
+    With a margin m it holds where one of the lines is better than each of the others less m,
+    p = |A| min_a max_b p(a > b - m), and goes against it where one of the others is better than each of the lines plus
+    m. The line that looks best is named, but the test does not depend on it. Lines that were not run, or do not
+    interpolate, could be the best: pairs with one have p = 1.
     """
     measure, given = part.measures[0], (claim.experiment, dataset)
     sides = [[name.replace("{a}", alpha) for name in side for alpha in part.alphas] for side in (part.lines, part.than)]
@@ -133,21 +138,22 @@ def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     sides = [[name for name in side if name in run or evidence.expects(*given, name)] for side in sides]
     counted, outside = {name for side in sides for name in side}, sum(not one.comparable for one in run.values())
     not_run, absent = len(counted) - len(run), len(samples) - len(counted)
-    sign = METRICS[measure].sign
+    sign = METRICS[measure].sign if part.test == BEST else 1.0
     within = [{name: run[name] for name in side if name in run and run[name].comparable} for side in sides]
     if not all(within):
         return Found((), outside, not_run, absent, 1)
     ours, theirs = (max(side, key=lambda name, side=side: sign * side[name].mean) for side in within)  # type: ignore[misc]
 
-    def p_of(one: str, other: str) -> float:
-        """Of the first being better."""
-        if not all(name in side for name, side in ((one, within[0] | within[1]), (other, within[0] | within[1]))):
-            return 1.0
+    def p_of(one: str, other: str) -> tuple[float, float]:
+        """Of one of ours being better than one of theirs less the margin, and of the contrary."""
+        if one not in within[0] or other not in within[1]:
+            return 1.0, 1.0
         case = Case("", (), part.margin)
-        return p_values(case, combine([(sign, run[one]), (-sign, run[other])]), evidence.by_sign)[0]
+        return p_values(case, combine([(sign, run[one]), (-sign, run[other])]), evidence.by_sign)
 
-    for_it = len(sides[0]) * min(max(p_of(a, b) for b in sides[1]) for a in sides[0])
-    against = len(sides[1]) * min(max(p_of(b, a) for a in sides[0]) for b in sides[1])
+    pairs = {(a, b): p_of(a, b) for a in sides[0] for b in sides[1]}
+    for_it = len(sides[0]) * min(max(pairs[a, b][0] for b in sides[1]) for a in sides[0])
+    against = len(sides[1]) * min(max(pairs[a, b][1] for a in sides[0]) for b in sides[1])
     what = f"{measure} of {ours} against {theirs}"
     effect = combine([(sign, run[ours]), (-sign, run[theirs])], what)
     case = Case(what, ((sign, ours, measure, None), (-sign, theirs, measure, None)), part.margin)

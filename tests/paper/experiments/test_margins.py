@@ -26,7 +26,7 @@ def test_the_margin_of_the_points_is_that_of_a_support_vector_machine() -> None:
     assert 1 / np.linalg.norm(machine.coef_) == pytest.approx(SVM_MARGIN, rel=1e-4)
 
 
-@pytest.mark.parametrize("network", NETWORKS[:2], ids=lambda network: network.name)
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_weighted_and_unweighted_losses_end_at_the_largest_margin(network) -> None:
     for weights in (torch.ones(3, 80, dtype=torch.float64), bootstrap_weights(3, 80)):
         found = margins(network, weights, 400, [10, 400])

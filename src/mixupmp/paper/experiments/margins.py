@@ -8,8 +8,11 @@ has a norm of at most (S/L)^(L/2). So its largest normalized margin is
 where gamma_SVM is the geometric margin of the hard-margin support vector machine through the origin. Points in the
 plane around two known support vectors make gamma_SVM known too. The loss is the weighted logistic loss with the weights
 of DE (equal) or of the stabilized Bayesian bootstrap; gradient descent in double precision with steps of one length,
-without which margins approach their limit like 1/log(step) (Nacson et al. 2019). A network of two layers with ReLU,
-whose largest margin is not known, is trained beside them.
+without which margins approach their limit like 1/log(step) (Nacson et al. 2019).
+
+The largest margin of two layers with ReLU is known too, as the two support vectors are x and -x. A neuron is active on
+one of them alone. Those active on x with squared norm s give it a margin of at most gamma_SVM s/2, the others the
+opposite point at most gamma_SVM (1 - s)/2, and the smaller of these is at most gamma_SVM/4, which two neurons reach.
 """
 
 from __future__ import annotations
@@ -58,9 +61,9 @@ class HomogeneousNetwork:
         return len(self.widths) - 1
 
     @property
-    def largest_margin(self) -> float | None:
-        """gamma*, of the linear networks."""
-        return None if self.relu else SVM_MARGIN * self.layers ** (-self.layers / 2)
+    def largest_margin(self) -> float:
+        """gamma*, with ReLU of two layers."""
+        return SVM_MARGIN / 4 if self.relu else SVM_MARGIN * self.layers ** (-self.layers / 2)
 
     def start(self, repeats: int, draws: torch.Generator) -> list[Tensor]:
         """(repeats, out, in) for each layer: repeats start apart."""
@@ -152,7 +155,7 @@ def run(study: Study) -> None:
     lines = [_line(network, tracks, records[-1]) for network in NETWORKS]
     head = ("network", "largest margin", "DE", "BB", "BB / DE, paired")
     study.write("table.md", f"# {TITLE}\n\n{steps:,} steps, {repeats} starts.\n\n" + markdown_table(head, lines))
-    study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS if not n.relu for k in kinds])
+    study.write("evaluations.json", [_shares(n, k, tracks, records[-1]) for n in NETWORKS for k in kinds])
     _draw(study, tracks, records)
     differences = [
         "the paper measures no problem with a known margin: this is an illustration of its proposition",
@@ -164,15 +167,14 @@ def run(study: Study) -> None:
 
 def _line(network: HomogeneousNetwork, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int) -> tuple[str, ...]:
     de, bb = (tracks[network.name, kind][step] for kind in ("DE", "BB"))
-    known = "not known" if network.largest_margin is None else f"{network.largest_margin:.4f}"
-    return network.name, known, _mean(de), _mean(bb), _mean(bb / de)
+    return network.name, f"{network.largest_margin:.4f}", _mean(de), _mean(bb), _mean(bb / de)
 
 
 def _shares(
     network: HomogeneousNetwork, kind: str, tracks: dict[tuple[str, str], dict[int, Tensor]], step: int
 ) -> dict[str, Json]:
     """The margins of all starts as shares of the largest one, for the ledger."""
-    shares = (tracks[network.name, kind][step] / (network.largest_margin or 1.0)).tolist()
+    shares = (tracks[network.name, kind][step] / network.largest_margin).tolist()
     repeats = [{"seed": number, "margin share": share} for number, share in enumerate(shares)]
     return {"group": network.name, "label": f"{kind}, {network.name}", "repeats": repeats}
 
@@ -182,24 +184,22 @@ def _mean(values: Tensor) -> str:
 
 
 def _draw(study: Study, tracks: dict[tuple[str, str], dict[int, Tensor]], records: list[int]) -> None:
-    """Margins of both over training, as shares of the largest where it is known, and their ratio."""
+    """Margins of both over training, as shares of the largest, and their ratio."""
     colors = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
     with styled():
         figure, axes = panels(2, len(NETWORKS), 10.5, 5.6)
         for column, network in enumerate(NETWORKS):
             top, bottom = axes[0][column], axes[1][column]
-            scale = network.largest_margin or 1.0
             for kind, color in colors.items():
-                values = torch.stack([tracks[network.name, kind][step] for step in records]) / scale
+                values = torch.stack([tracks[network.name, kind][step] for step in records]) / network.largest_margin
                 _band(top, records, values, color, kind)
             ratios = torch.stack([tracks[network.name, "BB"][s] / tracks[network.name, "DE"][s] for s in records])
             _band(bottom, records, ratios, colors["BB"], "BB / DE")
             for axis in (top, bottom):
                 axis.set_xscale("log")
-            for axis in (top,) * (network.largest_margin is not None) + (bottom,):
                 axis.axhline(1.0, color=REFERENCE, lw=1)
             top.set_title(network.name)
-            top.set_ylabel("margin / largest" if network.largest_margin else "normalized margin")
+            top.set_ylabel("margin / largest")
             bottom.set_ylabel("margin of BB / of DE")
             bottom.set_xlabel("step")
         starts = len(tracks[NETWORKS[0].name, "DE"][records[0]])

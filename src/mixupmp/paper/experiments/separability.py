@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mixupmp.core.methods import deep_ensemble
-from mixupmp.paper.lines import SINGLE, Line
+from mixupmp.paper.lines import Line
+from mixupmp.paper.reference import SINGLE
 from mixupmp.paper.report import report_lines
 from mixupmp.paper.settings import Setting, homogeneous
 from mixupmp.paper.study import Study
