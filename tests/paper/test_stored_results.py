@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mixupmp.paper.experiments import all_experiments
+from mixupmp.paper.settings import Setting
+
 RESULTS = Path(__file__).parents[2] / "results"
 CAPTIONED = ("table.md", "regions.md")
 SAYS = "Differs from the paper:"
@@ -29,6 +32,26 @@ def captions(folder: Path) -> list[str]:
 
 def test_there_are_stored_results_with_captions() -> None:
     assert folders()
+
+
+def of_settings() -> list[tuple[Path, Setting]]:
+    """The records of experiments whose setting the code knows, with it."""
+    found = []
+    for folder in folders():
+        name, scale, *rest = folder.relative_to(RESULTS).parts
+        known = all_experiments().get(name)
+        work = None if known is None else getattr(known.load(), "work", None)
+        if work is not None and scale == "cpu":
+            found.append((folder, work("".join(rest), scale)[0]))
+    return found
+
+
+def test_records_list_what_the_code_lists() -> None:
+    found = of_settings()
+    assert len(found) > 8
+    for folder, setting in found:
+        listed = json.loads((folder / "run.json").read_text())["differences"]
+        assert [one for one in setting.all_differences if one not in listed] == [], folder
 
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.relative_to(RESULTS).as_posix())

@@ -260,8 +260,19 @@ def _versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, str]:
-    found = {"platform": platform.platform(), "processor": platform.machine()}
+    """What weights depend on beside the seed: another processor rounds otherwise, and training amplifies it."""
+    found = {"platform": platform.platform(), "processor": _processor()}
     return {**found, "capability": torch.backends.cpu.get_cpu_capability()}
+
+
+def _processor() -> str:
+    """The model's name where the system tells, as Linux does; else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _networks(pieces: Sequence[Piece]) -> int:
