@@ -105,18 +105,42 @@ def test_pairs_that_agree(ledger: dict[str, Any]) -> None:
         assert [int(one.replace(",", "")) for one in found.groups()] == [kept["same"], kept["pairs"]]
 
 
-def test_verdicts(ledger: dict[str, Any]) -> None:
-    said = re.search(
-        r"of (\d+) sentences, (\d+) hold at this scale, (\d+) fail,\s+(\d+) are not decided", README.read_text()
+@pytest.mark.parametrize(
+    ("said", "verdicts", "place", "names"),
+    [
+        (
+            r"of (\d+) sentences, (\d+) hold at this scale, (\d+) fail,\s+(\d+) are not decided",
+            "sentences",
+            0,
+            ("holds", "fails", "not decided"),
+        ),
+        (
+            r"same rule (\d+) of these hold in the paper's own tables, (\d+) fail, (\d+) are not\s+decided, and (\d+)",
+            "sentences",
+            1,
+            ("holds", "fails", "not decided", "not run"),
+        ),
+        (r"(\d+) sentences on examples in the plane .* \((\d+) hold\)", "plane", 0, ("holds",)),
+    ],
+)
+def test_verdicts(ledger: dict[str, Any], said: str, verdicts: str, place: int, names: tuple[str, ...]) -> None:
+    found = re.search(said, README.read_text())
+    assert found is not None
+    counts = Counter(both[place] for both in ledger[verdicts].values())
+    total = [] if place else [counts.total()]
+    assert [int(one) for one in found.groups()] == [*total, *(counts[name] for name in names)]
+
+
+def test_rank_correlations(ledger: dict[str, Any]) -> None:
+    number = r"(\.\d+)"
+    three = rf"{number}, {number} and {number}"
+    found = re.search(
+        rf"Rank correlations in ACC, NLL and ECE are {three}, and {three} on\s+CIFAR-10", README.read_text()
     )
-    assert said is not None
-    counts = Counter(here for here, _ in ledger["sentences"].values())
-    assert [int(one) for one in said.groups()] == [
-        counts.total(),
-        counts["holds"],
-        counts["fails"],
-        counts["not decided"],
-    ]
+    assert found is not None
+    ranks = [ledger["concordance"][f"comparison/{name}"]["all lines"]["rank"] for name in ("fmnist", "cifar10")]
+    for printed, value in zip(found.groups(), (one[m] for one in ranks for m in ("acc", "nll", "ece")), strict=True):
+        as_printed(printed, value)
 
 
 def markdown_rows(page: Path, block: int) -> dict[str, list[str]]:
