@@ -105,6 +105,13 @@ def test_pairs_that_agree(ledger: dict[str, Any]) -> None:
         assert [int(one.replace(",", "")) for one in found.groups()] == [kept["same"], kept["pairs"]]
 
 
+def test_pairs_beyond_chance_that_agree(ledger: dict[str, Any]) -> None:
+    found = re.search(r"Of the (\d+) pairs that differ beyond chance here too, (\d+) have", REPRODUCTION.read_text())
+    assert found is not None
+    kept = ledger["concordance"]["comparison/fmnist"]["beyond chance here"]
+    assert [int(one) for one in found.groups()] == [kept["pairs"], kept["same"]]
+
+
 @pytest.mark.parametrize(
     ("said", "verdicts", "place", "names"),
     [

@@ -12,7 +12,16 @@ from typing import Protocol
 from mixupmp.core.files import read_json
 from mixupmp.core.foreign import Json
 from mixupmp.paper.effects import Sample
-from mixupmp.paper.reference import CONCORDANCE_MEASURES, PERCENT, SINGLE, PaperTable, group_of, paper_value
+from mixupmp.paper.reference import (
+    CONCORDANCE_MEASURES,
+    PERCENT,
+    SINGLE,
+    PaperTable,
+    group_of,
+    paper_figures,
+    paper_value,
+    ratio_of,
+)
 from mixupmp.paper.resampling import UNIT
 from mixupmp.paper.settings import comparable, on_shared_repeats
 from mixupmp.paper.study import results_folder
@@ -155,15 +164,13 @@ class RunEvidence:
         return None
 
     def expects(self, experiment: str, dataset: str, line: str) -> bool:
-        """All lines but those that neither the paper's table nor the experiment has for this dataset.
+        """All lines but those of an r that neither the paper's tables nor the experiment on this dataset have.
 
-        Where the paper lists no values of r, more of them than its tables have are ours, and not for every dataset.
+        The ablation has more values of r than the paper's tables; these are ours, and not for every dataset.
         """
         record = self.read(experiment, part_of(dataset), "run.json") or {}
-        table = PAPER_TABLES.get(experiment)
-        if "lines" not in record or line in record["lines"] or table is None or dataset not in PAPER_NAMES:
-            return True
-        return paper_value(table, _paper_name(table, dataset), line, "ACC") is not None
+        printed = {ratio_of(label) for lines in paper_figures()["in_distribution"].values() for label in lines}
+        return ratio_of(line) in printed or "lines" not in record or line in record["lines"]
 
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
         """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""

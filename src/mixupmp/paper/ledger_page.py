@@ -77,7 +77,7 @@ def render(ledger: Ledger, scale: str) -> str:
         "98% are not in the paper's regime; they are counted in the last column, and give no verdict.",
         _run_table(ledger.runs),
         "## Sentences",
-        "On images, each with training rows drawn anew: "
+        "On images, with training rows drawn anew for each repeat (but for separability, of one network on all rows): "
         f"{_counts([one.here.verdict for one in ledger.sentences])} {_why_open(ledger.sentences)} Under the same rule "
         "the paper's own tables: "
         + _counts([one.paper.verdict for one in ledger.sentences]).replace(NOT_RUN, "not in them")

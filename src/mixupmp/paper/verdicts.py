@@ -106,8 +106,10 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
         if not present:
             return Found((), left_out, not_run, absent, int(undecided > 0))
         mean = [(c / len(present), sample) for _, samples in present for c, sample in samples]
-        what = f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}"
-        return Found(((present[0][0], combine(mean, what)),), left_out, not_run, absent, int(not_run > 0))
+        effect = combine(mean, f"mean of {len(present)} cases, {part.test} {', '.join(part.measures)}")
+        if not_run:  # the others could turn the mean, either way
+            effect = replace(effect, p=(1.0, 1.0))
+        return Found(((present[0][0], effect),), left_out, not_run, absent)
     tested = tuple((case, _effect(case, samples)) for case, samples in present)
     return Found(tested, left_out, not_run, absent, undecided)
 
@@ -141,7 +143,7 @@ def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     sign = METRICS[measure].sign if part.test == BEST else 1.0
     within = [{name: run[name] for name in side if name in run and run[name].comparable} for side in sides]
     if not all(within):
-        return Found((), outside, not_run, absent, 1)
+        return Found((), outside, not_run, absent, int(all(sides)))
     ours, theirs = (max(side, key=lambda name, side=side: sign * side[name].mean) for side in within)  # type: ignore[misc]
 
     def p_of(one: str, other: str) -> tuple[float, float]:
