@@ -14,7 +14,7 @@ from mixupmp.paper import lines
 from mixupmp.paper.lines import Line, open_choices
 from mixupmp.paper.protocols import AUTHORS, TEXT, Protocol
 from mixupmp.paper.reference import IMPLICIT, SINGLE
-from mixupmp.paper.report import made_with, on_test_rows, run_lines
+from mixupmp.paper.report import _over, made_with, on_test_rows, run_lines
 from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study
 
@@ -96,6 +96,12 @@ def test_an_unfinished_table_compares_lines_on_the_repeats_that_all_have() -> No
     assert on_shared_repeats([whole, begun[:1]]) == [whole, begun[:1]]
     assert on_shared_repeats([[{"acc": 0.1}], whole]) == [[{"acc": 0.1}], whole]
     assert on_shared_repeats([]) == []
+
+
+def test_an_unfinished_table_says_where_its_lines_have_other_repeats() -> None:
+    line, three = Line(SINGLE, "NN", single_network()), [{"seed": n} for n in range(3)]
+    assert _over([(line, three), (line, three[::-1])]).startswith("Over the repeats that all lines have")
+    assert _over([(line, three), (line, three[:1])]).startswith("Lines have repeats of their own")
 
 
 def test_a_report_tells_with_what_its_evaluations_were_made() -> None:

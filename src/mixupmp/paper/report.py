@@ -157,9 +157,10 @@ def report_lines(
     def write(study: Study, evaluated: Evaluated, missing: list[str]) -> None:
         if not evaluated:  # what lies there is of another run
             return
-        unfinished = f"Over the repeats that all lines have. Not finished: {'; '.join(missing)}." if missing else ""
+        shown = shared_repeats(evaluated)
+        unfinished = f"{_over(shown)} Not finished: {'; '.join(missing)}." if missing else ""
         text = " ".join(filter(None, [*parts, unfinished]))
-        write_table(study, "table", table_of(shared_repeats(evaluated), title, measures, paper, text))
+        write_table(study, "table", table_of(shown, title, measures, paper, text))
         write_evaluations(study, evaluated)
         more = {"setting": setting.describe(), "train_rows": setting.train_rows, "missing": missing}
         more["lines"] = [line.label for line in lines]
@@ -169,6 +170,16 @@ def report_lines(
     evaluated, missing = run_lines(study, setting, lines, evaluator or on_test_rows(setting), on_progress)
     write(study, evaluated, missing)
     return evaluated
+
+
+def _over(shown: Evaluated) -> str:
+    """On which repeats the lines of an unfinished table are compared."""
+    if len({frozenset(one.get("seed") for one in found) for _, found in shown}) == 1:
+        return "Over the repeats that all lines have."
+    return (
+        "Lines have repeats of their own, as fewer than two are shared: a repeat has its own training rows, so small "
+        "differences between lines of other numbers of runs may be of these."
+    )
 
 
 def made_with(evaluated: Evaluated) -> list[dict[str, Json]]:
