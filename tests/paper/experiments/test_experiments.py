@@ -15,7 +15,7 @@ from mixupmp.core.errors import BadData, DataNotFound, UnknownName
 from mixupmp.core.rows import Dataset, Rows, Standardize
 from mixupmp.data import corrupted
 from mixupmp.data.corrupted_sets import MANIFEST, write_corrupted
-from mixupmp.paper import AUTHORS, TEXT, settings
+from mixupmp.paper import AUTHORS, TEXT, paired_members, settings
 from mixupmp.paper.evidence import RunEvidence
 from mixupmp.paper.experiments import EXPERIMENTS, all_experiments, experiment_named, shift
 from mixupmp.paper.members import Cache
@@ -271,13 +271,32 @@ def test_a_lost_member_leaves_the_numbers_of_the_others(study):
 
 
 def test_pairs_of_members_leave_out_those_that_one_side_has_lost():
-    module = experiment_named("bb-vs-de").load()
     ended = {"stage": 1, "seed": 4}
     tracks = {
         "DE from DE": [{**ended, "members": [0, 1, 2], "member_acc": [0.1, 0.2, 0.3]}],
         "BB from DE": [{**ended, "members": [0, 2], "member_acc": [0.4, 0.6]}],
     }
-    assert module.pairs_of(tracks, "DE", "member_acc") == [(0.1, 0.4), (0.3, 0.6)]
+    assert paired_members.pairs_of(tracks, "DE", "member_acc") == [(0.1, 0.4), (0.3, 0.6)]
+
+
+def test_margins_of_the_bootstrap_are_shares_of_those_of_the_same_start():
+    def at(stage, margins, accuracies):
+        return {
+            "stage": stage,
+            "seed": 0,
+            "members": [0, 1],
+            "margins": margins,
+            "member_training_accuracy": accuracies,
+        }
+
+    tracks = {
+        "DE from random": [at(0, [2.0, -1.0], [1.0, 0.9]), at(1, [4.0, 2.0], [1.0, 1.0])],
+        "BB from random": [at(0, [1.0, -3.0], [1.0, 0.9]), at(1, [3.0, -1.0], [1.0, 0.99])],
+    }
+    assert paired_members.ratios(tracks, "random") == [[0.5], [0.75]]  # negative margins have no share
+    assert paired_members.below_100(tracks) == {"BB from random": (1, 2)}
+    assert paired_members.epochs_passed((10, 40), "random") == [0, 10, 50]
+    assert paired_members.epochs_passed((10, 40), "DE") == [10, 50]
 
 
 def test_paper_scale_of_the_bootstrap_goes_a_thousand_epochs_beyond(monkeypatch):

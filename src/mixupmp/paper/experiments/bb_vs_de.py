@@ -20,13 +20,12 @@ from mixupmp.core.plan import Plan, initial_weights
 from mixupmp.core.posterior import Posterior
 from mixupmp.core.rows import Rows
 from mixupmp.metrics import evaluate, normalized_margin
-from mixupmp.paper.figures import REFERENCE, panels, save
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
+from mixupmp.paper.paired_members import COLORS, Tracks, below_100, draw_margins, draw_pairs, margins_table
 from mixupmp.paper.report import on_test_rows, table_of, write_evaluations, write_table
 from mixupmp.paper.settings import WITH_BIASES, Setting, homogeneous
 from mixupmp.paper.study import Evaluation, NothingCached, Study
-from mixupmp.plots.style import METHOD_COLORS, OTHER_COLOR, styled
 
 TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normalized margins"
 _ALL = tuple(name + end for end in ("", WITH_BIASES) for name in ("mnist", "fmnist"))
@@ -34,11 +33,8 @@ DATASETS = {"smoke": ("fmnist",), "cpu": _ALL, "paper": _ALL}
 FURTHER = {"smoke": (2, 3), "cpu": (10, 40, 150), "paper": (10, 90, 400, 500)}  # epochs after 100% training accuracy
 MEASURES = ("acc", "ece", "oe", "ue", "nll", "nll_calibrated", "ece_calibrated")
 LABELS = ("DE from random", "BB from random", "DE from DE", "BB from DE")
-COLORS = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
 
-Tracks = dict[str, list[Evaluation]]
 Key = tuple[str, int]  # label and seed
-ByMember = dict[tuple[int, int], float]  # by seed and number
 
 
 def methods(members: int) -> dict[str, Method]:
@@ -180,9 +176,11 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
         found = study.evaluate([(one, evaluator(seed)) for seed, one in zip(setting.seeds, chosen, strict=True)])
         evaluated.append((Line(setting.name, label, chosen[0].plan.method), found))
     biases = setting.name.endswith("biases")
+    wrong = "; ".join(f"{count} of {all_} of {label}" for label, (count, all_) in below_100(tracks).items())
     caption = (
         f"{setting.describe()}. {'CNN with biases' if biases else 'Bias-free CNN'}; both methods start from the same "
-        f"weights. Differs from the paper: {'; '.join(differences(setting))}."
+        f"weights. Networks that are wrong about a training row in the end: {wrong or 'none'}. Differs from the paper: "
+        f"{'; '.join(differences(setting))}."
     )
     title = f"Bayesian bootstrap against deep ensemble, {setting.name}"
     write_table(study, "table", table_of(evaluated, title, MEASURES, ("bb_vs_de", setting.name), caption))
@@ -190,59 +188,5 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
     study.write("members.json", tracks)
     draw_pairs(study, tracks, setting.name)
     if not biases:  # with them a network has no normalized margin
-        draw_margins(study, tracks, setting.name)
-
-
-def by_stage(track: list[Evaluation], measure: str) -> dict[int, ByMember]:
-    """A measure of the members of all repeats after each stage."""
-    found: dict[int, ByMember] = {}
-    for one in track:
-        values = zip(one["members"], one[measure], strict=True)
-        found.setdefault(one["stage"], {}).update({(one["seed"], number): value for number, value in values})
-    return found
-
-
-def pairs_of(tracks: Tracks, start: str, measure: str) -> list[tuple[float, float]]:
-    """What DE's and BB's member of the same start had in the end, of those that neither has lost."""
-    de, bb = (by_stage(tracks[f"{which} from {start}"], measure) for which in COLORS)
-    last_de, last_bb = de[max(de)], bb[max(bb)]
-    return [(last_de[key], last_bb[key]) for key in sorted(set(last_de) & set(last_bb))]
-
-
-def draw_pairs(study: Study, tracks: Tracks, name: str) -> None:
-    """Each point is a pair of members with the same start: on the diagonal they ended alike."""
-    with styled():
-        figure, (axes,) = panels(1, 4, 12, 3.2)
-        shown = [(measure, start) for start in ("random", "DE") for measure in ("acc", "nll")]
-        for axis, (measure, start) in zip(axes, shown, strict=True):
-            x, y = zip(*pairs_of(tracks, start, f"member_{measure}"), strict=True)
-            low, high = min(x + y), max(x + y)
-            pad = 0.1 * (high - low) + 1e-4
-            axis.plot([low - pad, high + pad], [low - pad, high + pad], color=REFERENCE, linewidth=1)
-            axis.scatter(x, y, color=OTHER_COLOR, s=22)
-            axis.set(xlabel=f"DE member, {measure.upper()}", ylabel=f"BB member, {measure.upper()}")
-            axis.set_title(f"start: {start}")
-        figure.suptitle(f"{name}: do BB and DE members from the same start end on the diagonal?")
-    save(figure, study.folder, "pairs")
-
-
-def draw_margins(study: Study, tracks: Tracks, name: str) -> None:
-    """Normalized margins over training: do the two methods meet?"""
-    further = FURTHER[study.scale]
-    with styled():
-        figure, (axes,) = panels(1, 2, 8, 3.2, sharey=True)
-        for axis, start in zip(axes, ("random", "DE"), strict=True):
-            passed = [sum(further[:k]) for k in range(0 if start == "random" else 1, len(further) + 1)]
-            for which, color in COLORS.items():
-                stages = by_stage(tracks[f"{which} from {start}"], "margins")
-                label: str | None = which
-                for key in stages[0]:
-                    values = [stages[stage][key] for stage in sorted(stages) if key in stages[stage]]
-                    axis.plot(passed[: len(values)], values, color=color, marker="o", markersize=3, label=label)
-                    label = None  # one entry of the legend for all members
-            axis.axhline(0, color=REFERENCE, linewidth=1)
-            axis.set(xlabel="epochs after 100% training accuracy", title=f"start: {start}")
-        axes[0].set_ylabel("normalized margin")
-        axes[0].legend()
-        figure.suptitle(f"{name}: normalized margins of DE and BB members over training")
-    save(figure, study.folder, "margins")
+        study.write("margins.md", margins_table(tracks, FURTHER[study.scale]) + "\n")
+        draw_margins(study, tracks, setting.name, FURTHER[study.scale])
