@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
-from mixupmp.paper.effects import LEVEL, combine
+from mixupmp.paper.effects import combine
 from mixupmp.paper.evidence import PAPER_NAMES, PAPER_TABLES, RunEvidence
 from mixupmp.paper.reference import Concordance, concordance
 from mixupmp.paper.resampling import RESAMPLES
@@ -33,7 +33,7 @@ class Agreement:
         (how many have the same sign, of how many): of the pairs of all lines, those that differ here too, by a
         two-sided test at 5%. If chance made pairs reverse, fewer of these would.
     errors, comparable_errors
-        Standard errors of the share of pairs and of each rank correlation; none where there is a single repeat.
+        Standard errors of the share of pairs and of each rank correlation; none of fewer than three repeats.
     """
 
     all_lines: Concordance
@@ -75,7 +75,7 @@ def _with_errors(
 
     whole = of()
     repeats = runs.shared_seeds(experiment, dataset)
-    if not whole.pairs or len(repeats) < 2:
+    if not whole.pairs or len(repeats) < 3:  # the jackknife of a step function over two says nothing
         return whole, {}
     left_out = [_numbers(of(without=seed)) for seed in repeats]
     resampled = [_numbers(of(resample=number)) for number in range(RESAMPLES)]
@@ -112,6 +112,6 @@ def _decided(runs: RunEvidence, experiment: str, dataset: str, found: Concordanc
             if one is None or other is None:
                 continue
             effect = combine([(1.0, one), (-1.0, other)])
-            if effect.error and 2 * effect.tail(abs(effect.mean)) <= LEVEL:
+            if effect.beyond_chance:
                 same, total = same + (effect.mean > 0), total + 1
     return same, total

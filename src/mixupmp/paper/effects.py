@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, fsum, log, sqrt
 
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
+from mixupmp.core.foreign import Json
 from mixupmp.metrics.comparison import summary_of
-from mixupmp.paper.resampling import RESAMPLES
+from mixupmp.paper.resampling import RESAMPLES, UNIT
 
 LEVEL = 0.05  # of each one-sided test
 SMALLEST = 1e-12  # p value that is told apart from smaller ones
@@ -36,6 +37,23 @@ class Sample:
         found = summary_of(list(values.values()))
         return cls(found.mean, found.standard_error, found.repeats, values, resampled or {})
 
+    @classmethod
+    def of_runs(cls, runs: Iterable[tuple[int, Mapping[str, Json]]], measure: str) -> Sample | None:
+        """Of (seed, evaluation): runs of one seed, as two single models of a repeat are, count as their mean."""
+        values: dict[int, list[float]] = {}
+        moved: dict[int, list[list[int]]] = {}
+        for seed, run in runs:
+            if run.get(measure) is not None:
+                values.setdefault(seed, []).append(run[measure])
+                moved.setdefault(seed, []).append(run.get("resampled", {}).get(measure, []))
+        means = {seed: fsum(many) / len(many) for seed, many in values.items()}
+        resampled = {
+            seed: [UNIT * sum(column) / len(many) for column in zip(*many, strict=True)]
+            for seed, many in moved.items()
+            if all(many)
+        }
+        return cls.of(means, resampled) if means else None
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -56,6 +74,13 @@ class Effect:
     def reach(self) -> float:
         """Half the width of the two one-sided intervals."""
         return self._width(LEVEL) if self.error else 0.0
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether it differs from zero, by a two-sided test at 5%; a single run does not show that."""
+        if not self.error:
+            return self.error is not None and self.mean != 0
+        return 2 * self.tail(abs(self.mean)) <= LEVEL
 
     def tail(self, distance: float) -> float:
         """The one-sided p value of lying this far on the right side: where the interval's half width is the distance.

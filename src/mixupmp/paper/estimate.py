@@ -22,7 +22,7 @@ STEP_SECONDS = 1e-3
 GPU_HOURS = (
     "GPU-hours of an A100 in bfloat16: a rough lower bound. It counts floating-point operations, assumes 40 TFLOP/s "
     "(an eighth of the card's peak, not measured) and at least 1 ms a step. Experiments share members, so their sum is "
-    "too high."
+    "too high. bb-vs-de is without the epochs up to 100% training accuracy, whose number is not known beforehand."
 )
 # (training rows, input shape, classes) of the published datasets, so that an estimate needs none of their files.
 PUBLISHED = {

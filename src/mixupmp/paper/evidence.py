@@ -158,7 +158,7 @@ class RunEvidence:
                 if measure.startswith("member"):
                     found = self._members(experiment, dataset, (first, other), measure)
                 else:
-                    found = _by_seed(runs, measure)
+                    found = Sample.of_runs(runs, measure)
                 within = measure == "training_accuracy" or comparable(one["repeats"])
                 return None if found is None else replace(found, comparable=within)
         return None
@@ -240,20 +240,3 @@ def canonical_label(group: str, label: str) -> str:
     if label == "r=0":
         return "DE"
     return f"Mixup Ensemble {group}" if label == "r=inf" else f"MixupMP {label} {group}"
-
-
-def _by_seed(runs: Sequence[tuple[int, dict[str, Json]]], measure: str) -> Sample | None:
-    """Runs of one seed, as two single models of a repeat are, count as their mean."""
-    values: dict[int, list[float]] = {}
-    moved: dict[int, list[list[int]]] = {}
-    for seed, run in runs:
-        if run.get(measure) is not None:
-            values.setdefault(seed, []).append(run[measure])
-            moved.setdefault(seed, []).append(run.get("resampled", {}).get(measure, []))
-    means = {seed: fsum(many) / len(many) for seed, many in values.items()}
-    resampled = {
-        seed: [UNIT * sum(column) / len(many) for column in zip(*many, strict=True)]
-        for seed, many in moved.items()
-        if all(many)
-    }
-    return Sample.of(means, resampled) if means else None

@@ -17,8 +17,8 @@ REFERENCE = "#a0aec0"  # lines of reference: a diagonal, zero
 
 
 def color_of(label: str) -> str:
-    """A method's color; of MixupMP, darker for larger r."""
-    if label.startswith("MixupMP r="):
+    """A method's color; of MixupMP and its variants, darker for larger r."""
+    if label.startswith("MixupMP") and "r=" in label:
         return SEQUENCE[1] if float(label.split("r=")[1].split()[0]) < 1 else SEQUENCE[2]
     return style.color_of(label.replace("Mixup Ensemble", "Mixup ensemble").replace("MC Dropout", "MC"))
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, sqrt
+from math import exp, inf, log, sqrt
 
 import torch
-from scipy.special import beta
+from scipy.special import betaln
 from scipy.stats import t as student
 
 from mixupmp.core.base_measures.paper import symmetric_beta
 from mixupmp.core.foreign import Json
-from mixupmp.core.methods import Method, deep_ensemble, mixup, mixup_ensemble, mixup_mp
+from mixupmp.core.methods import (
+    Method,
+    bayesian_bootstrap,
+    deep_ensemble,
+    dp_mp_uniform,
+    mixup,
+    mixup_ensemble,
+    mixup_mp,
+)
 from mixupmp.core.recipe import Recipe
 from mixupmp.core.weights import Dirichlet
 from mixupmp.data import load
@@ -97,9 +105,10 @@ def make_ledger(runs: RunEvidence) -> Ledger:
 def identities() -> list[Check]:
     """What follows from the definitions, computed."""
     says = "section 4, relationship to other methods"
-    both = mixup_ensemble(2.0, 2)
+    both, bootstrap = mixup_ensemble(2.0, 2), bayesian_bootstrap(2)
     pairs: list[tuple[str, str, Method, Method]] = [
         ("r0-is-de", f"r = 0 recovers DE ({says})", mixup_mp(0, 2.0, 2), deep_ensemble(2)),
+        ("c0-is-bb", "section 2.1: c = 0 recovers the Bayesian bootstrap", dp_mp_uniform(0, members=2), bootstrap),
         ("rinf-is-mixup-ensemble", f"r = ∞ and B > 1: Mixup ensemble ({says})", mixup_mp(inf, 2.0, 2), both),
         ("rinf-b1-is-mixup", f"r = ∞ and B = 1: Mixup ({says})", mixup_mp(inf, 2.0, 1), mixup(2.0)),
     ]
@@ -140,15 +149,18 @@ def _distance_of_blends(draws: int = 100_000) -> Check:
     """How far blends are from the nearer of their two rows, E[min(lambda, 1 - lambda)] = 1/2 - 4^-a / (a B(a, a))."""
     generator = torch.Generator().manual_seed(0)
     holds, found, expected = True, [], []
-    for alpha in ALPHAS:
+    for alpha in (*ALPHAS, 1000.0):
         share = symmetric_beta(alpha, *torch.rand(2, draws, generator=generator, dtype=torch.float64))
         nearer = torch.minimum(share, 1 - share)
         found.append(float(nearer.mean()))
-        expected.append(0.5 - 4**-alpha / (alpha * beta(alpha, alpha)))
+        expected.append(0.5 - exp(-alpha * log(4) - betaln(alpha, alpha)) / alpha)
         holds = holds and abs(found[-1] - expected[-1]) < 4 * float(nearer.std()) / sqrt(draws)
     texts = (", ".join(f"{value:.3f}" for value in values) for values in (found, expected))
-    says = "section 4: for small α samples are close to original observations; for larger ones, more space-filling"
-    text = "mean distance to the nearer row for α = .1, .4, 1, 2: {} of the way, expected {}".format(*texts)
+    says = (
+        "section 4: for small α samples are close to original observations; for larger ones, more space-filling; "
+        "section 5.2: as α → ∞, pairs are equally mixed"
+    )
+    text = "mean distance to the nearer row for α = .1, .4, 1, 2, 1000: {} of the way, expected {}".format(*texts)
     rising = all(low < high for low, high in pairwise(found))
     return Check("alpha-distance", says, text, HOLDS if holds and rising else FAILS)
 

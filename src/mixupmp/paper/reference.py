@@ -18,6 +18,7 @@ from mixupmp.core.foreign import Json
 PaperTable = Literal["in_distribution", "shift", "bb_vs_de"]
 CONCORDANCE_MEASURES = ("acc", "nll", "ece")
 SINGLE, EXPLICIT, IMPLICIT = "Single model", "Explicit ensemble", "Implicit ensemble"
+RANKED = 6  # lines that a rank correlation needs: of fewer it takes few values, and chance gives the highest
 PERCENT = ("ACC", "ECE", "OE", "UE")  # of the paper's measures, those it prints in percent
 
 
@@ -121,7 +122,7 @@ def concordance(ours: Mapping[str, Mapping[str, float]], table: PaperTable, data
                 pairs.setdefault(measure, []).append(pair)
                 if difference * (ours[one][measure] - ours[other][measure]) <= 0:
                     turned.setdefault(measure, []).append(pair)
-        if len(theirs) > 2:
+        if len(theirs) >= RANKED:
             values = [(theirs[label][0], ours[label][measure]) for label in theirs]
             rank[measure] = float(spearmanr(*zip(*values, strict=True)).statistic)
     return Concordance(pairs, rank, turned)

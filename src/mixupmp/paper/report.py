@@ -15,6 +15,7 @@ from mixupmp.decide.calibrate import fit_temperature
 from mixupmp.decide.calibrators import Temperature
 from mixupmp.metrics import Summary, evaluate, summarize
 from mixupmp.metrics.catalog import CALIBRATED
+from mixupmp.paper.effects import Sample
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import IMPLICIT, SINGLE, PaperTable, paper_value
@@ -233,7 +234,8 @@ def table_of(
         cells = {}
         for measure in measures:
             theirs = paper_value(*paper, line.label, shown_metric(measure).heading) if paper else None
-            cells[measure] = Cell(summaries.get(measure), theirs)
+            runs = [(one.get("seed", place), one) for place, one in enumerate(evaluations)]
+            cells[measure] = Cell(summaries.get(measure), theirs, Sample.of_runs(runs, measure))
         made.append(TableLine(line.group, line.label, cells, training_notes(evaluations), comparable(evaluations)))
     shown = tuple(m for m in measures if any(line.cells[m].ours for line in made) or not m.endswith(CALIBRATED))
     return Table(title, shown, tuple(made), caption)

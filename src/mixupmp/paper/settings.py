@@ -84,6 +84,8 @@ class Setting:
         """Everything in which a run differs from the paper's text."""
         about = (self.network_class, self.source, self.kernel is not identity, self.recipe.nesterov)
         found = [*(one.text for one in self.protocol.differences if one.applies(*about)), *self.differences]
+        if self.test_rows is not None:
+            found.append(f"{self.test_rows:,} test rows, not all")
         if self.recipe.precision != "float32":
             found.append(f"the forward pass is computed in {self.recipe.precision}")
         return found

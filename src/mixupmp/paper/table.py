@@ -1,8 +1,10 @@
 """Tables as the paper makes them: best in group in bold, best of all starred, the paper's own figures beside ours.
 
-The paper's rule: bold is the best of its group, and whatever is within two standard errors of it; a star is the same
-over all groups. A measure without a standard error has exactly one best. Lines whose networks do not interpolate their
-training rows are outside the paper's regime; they are never bold.
+Bold is the best of its group, and whatever a two-sided test at 5% does not tell from it (`effects.py`); a star is the
+same over all groups. The paper prints in bold what is within two standard errors of the best, which is a narrower rule
+with its three repeats, and narrower still as it leaves out that repeats share their test rows. A measure of single runs
+has exactly one best. Lines whose networks do not interpolate their training rows are outside the paper's regime; they
+are never bold.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mixupmp.metrics.catalog import CALIBRATED, METRICS, Metric, metric_named
-from mixupmp.metrics.comparison import Summary, best
+from mixupmp.metrics.comparison import Summary
 from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
+from mixupmp.paper.effects import Sample, combine
 
 DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
@@ -32,10 +35,14 @@ def shown_metric(name: str) -> Metric:
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured value over repeats, and what the paper has in that place, in the units it prints."""
+    """A measured value over repeats, and what the paper has in that place, in the units it prints.
+
+    `sample` has the same value by repeat and by resample of the test rows, for tests between lines.
+    """
 
     ours: Summary | None
     paper: tuple[float, float | None] | None = None
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,13 @@ class Table:
         return found
 
     def _best(self, lines: Sequence[TableLine], measure: str) -> set[tuple[str, str]]:
-        cells = [(line, line.cells.get(measure, Cell(None)).ours) for line in lines if line.comparable]
-        return set(best(shown_metric(measure), {(line.group, line.label): ours for line, ours in cells if ours}))
+        cells = {(line.group, line.label): line.cells.get(measure, Cell(None)) for line in lines if line.comparable}
+        candidates = {place: cell.ours for place, cell in cells.items() if cell.ours is not None}
+        sign = shown_metric(measure).sign
+        if sign == 0 or len(candidates) < 2:
+            return set()
+        top = max(candidates, key=lambda place: sign * candidates[place].mean)
+        return {place for place in candidates if place == top or _level(cells[place], cells[top])}
 
     def groups(self) -> list[tuple[str, list[TableLine]]]:
         """The lines by group, in their order."""
@@ -113,6 +125,17 @@ class Table:
             if self.with_paper(measure):
                 row.append(_shown_paper(measure, cell.paper))
         return row + [line.notes.get(name, "") for name in self.notes]
+
+
+def _level(one: Cell, best: Cell) -> bool:
+    """Whether nothing tells a value from the best one."""
+    effect = combine([(1.0, _sample(one)), (-1.0, _sample(best))])
+    return effect.mean == 0 or (effect.error is not None and not effect.beyond_chance)
+
+
+def _sample(cell: Cell) -> Sample:
+    assert cell.ours is not None
+    return cell.sample or Sample(cell.ours.mean, cell.ours.standard_error, cell.ours.repeats)
 
 
 def to_markdown(table: Table) -> str:

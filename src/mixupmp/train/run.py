@@ -130,8 +130,7 @@ def choose_engine(plan: Plan, members: int) -> str:
     depend on how many there are. Other networks on a CPU go to worker processes if there is more than a few seconds of
     work; a GPU is used by one member after another.
     """
-    suited = plan.device == "cpu" and unsuited(plan) is None
-    if suited and vectorizable(plan.template, plan.task.input_shape):
+    if unsuited(plan) is None and vectorizable(plan.template, plan.task.input_shape):
         return "vectorized"
     if members == 1 or plan.device != "cpu" or cores() // plan.recipe.threads < 2 or sys.platform == "win32":
         return "inline"

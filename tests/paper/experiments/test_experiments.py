@@ -18,6 +18,7 @@ from mixupmp.data.corrupted_sets import MANIFEST, write_corrupted
 from mixupmp.paper import AUTHORS, TEXT, paired_members, settings
 from mixupmp.paper.evidence import RunEvidence
 from mixupmp.paper.experiments import EXPERIMENTS, all_experiments, experiment_named, shift
+from mixupmp.paper.figures import SEQUENCE, color_of
 from mixupmp.paper.members import Cache
 from mixupmp.paper.report import summaries_of
 from mixupmp.paper.resampling import RESAMPLES
@@ -246,6 +247,13 @@ def test_the_legend_of_a_single_repeat_says_that_it_has_no_bars(monkeypatch: pyt
     ]
     hollow = [list(line.get_xdata()) for line in kept[0].axes[0].lines if line.get_markerfacecolor() == "#ffffff"]
     assert hollow == [[1], []]  # the point of r = infinity, and the entry of the legend
+    assert SEQUENCE[-1] in {line.get_color() for line in kept[0].axes[0].lines}  # alpha = 2, with or without others
+
+
+def test_variants_of_mixup_mp_have_the_color_of_their_r():
+    names = ("MixupMP", "MixupMP-single", "MixupMP-MC")
+    assert {color_of(f"{name} r=0.1 alpha=2") for name in names} == {SEQUENCE[1]}
+    assert {color_of(f"{name} r=1 alpha=2") for name in names} == {SEQUENCE[2]}
 
 
 def test_a_lost_member_leaves_the_numbers_of_the_others(study):

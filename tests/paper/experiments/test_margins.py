@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from mixupmp.paper.experiments.margins import (
+    BOUND,
     NETWORKS,
     SVM_MARGIN,
+    _ratios,
     bootstrap_weights,
     log_softplus,
     margins,
@@ -54,5 +56,17 @@ def test_the_logarithm_of_a_loss_is_exact_where_the_loss_is_not_zero_yet() -> No
 def test_the_weights_of_the_bootstrap_are_bounded_and_of_mean_one() -> None:
     weights = bootstrap_weights(50, 80)
     assert torch.allclose(weights.mean(1), torch.ones(50, dtype=torch.float64), atol=1e-5)
-    assert float(weights.min()) > 0.4
-    assert float(weights.std()) > 0.2
+    assert float(weights.min()) > 1 / BOUND
+    assert float(weights.max()) < BOUND
+    assert float(weights.std()) > 0.9  # 1 - 1/BOUND of the plain bootstrap's
+
+
+def test_ratios_begin_where_both_margins_are_positive() -> None:
+    network = NETWORKS[0]
+    tracks = {
+        (network.name, "BB"): {1: torch.tensor([-1.0, 1.0]), 2: torch.tensor([1.0, 1.0]), 3: torch.tensor([2.0, 1.0])},
+        (network.name, "DE"): {1: torch.tensor([1.0, 1.0]), 2: torch.tensor([2.0, 4.0]), 3: torch.tensor([2.0, 2.0])},
+    }
+    steps, found = _ratios(tracks, network, [1, 2, 3])
+    assert steps == [2, 3]
+    assert found.tolist() == [[0.5, 0.25], [1.0, 0.5]]

@@ -68,7 +68,7 @@ def test_the_options_that_are_refused() -> None:
     limited = {name: options for name, options in taken.items() if options is not None}
     training = ("device", "precision", "compile")
     assert limited == {
-        **dict.fromkeys(("illustration-mp", "illustration-r", "illustration-alpha"), ("protocol", "precision")),
+        **dict.fromkeys(("illustration-mp", "illustration-r", "illustration-alpha"), ("protocol", *training[:2])),
         **dict.fromkeys(("clinc", "spoken-digits", "blends"), training),
         **dict.fromkeys(("claims", "complexity"), ("protocol",)),
         **dict.fromkeys(("margins", "tables"), ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from math import inf
 
@@ -24,6 +25,7 @@ from mixupmp.core.samplers import Ensemble
 from mixupmp.networks import MLP
 from mixupmp.train.plans import plan_for
 from mixupmp.train.run import choose_engine, fit
+from mixupmp.train.vectorized.group import unsuited
 from small_data import small_images, small_table
 
 SHORT = Recipe(epochs=2, batch_size=16, learning_rate=0.05)
@@ -144,3 +146,13 @@ def test_the_engine_that_is_chosen_gives_a_member_the_same_bits_alone_and_among_
     for fitted, member in ((alone, 1), (single, 0)):
         for name, value in fitted.networks[0].state_dict().items():
             assert torch.equal(value, whole.networks[member].state_dict()[name])
+
+
+def test_networks_on_a_gpu_are_not_trained_in_the_one_program() -> None:
+    """It has passes for a CPU; on a GPU members are fitted one by one."""
+    plan = plan_for(small_table(), deep_ensemble(2), "mlp", SHORT)
+    assert unsuited(plan) is None
+    on_gpu = copy(plan)
+    object.__setattr__(on_gpu, "device", "cuda:0")  # which a machine without one refuses otherwise
+    assert unsuited(on_gpu) == "the device cuda:0"
+    assert choose_engine(on_gpu, 2) == "inline"

@@ -69,14 +69,15 @@ def draw(study: Study, evaluated: Evaluated, name: str) -> None:
         figure, (axes,) = panels(1, len(DRAWN), 3.1 * len(DRAWN), 3.2)
         for axis, measure in zip(axes, DRAWN, strict=True):
             metric = shown_metric(measure)
-            for number, alpha in enumerate(alphas):
+            for alpha in alphas:
                 own = [(line, found) for line, found in evaluated if line.group == alpha]
                 summaries = [summaries_of(found)[measure] for _, found in own]
                 x = [ratios.index(ratio_of(line.label) or 0.0) for line, _ in own]
                 y = [metric.scale * summary.mean for summary in summaries]
                 errors = [metric.scale * (summary.standard_error or 0) for summary in summaries]
                 hollow = [not comparable(found) for _, found in own]
-                curve(axis, x, y, errors, alpha.replace("alpha", "α"), SEQUENCE[number % len(SEQUENCE)], hollow)
+                color = SEQUENCE[ALPHAS.index(float(alpha.removeprefix("alpha=")))]  # the same in every figure
+                curve(axis, x, y, errors, alpha.replace("alpha", "α"), color, hollow)
             axis.set_xticks(range(len(ratios)), ["∞" if ratio == inf else f"{ratio:g}" for ratio in ratios])
             axis.set_xlabel("r (0: deep ensemble, ∞: Mixup ensemble)", fontsize=7)
             axis.set_title(metric.column)

@@ -8,7 +8,7 @@ from mixupmp.paper.lines import ALPHAS
 from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what alpha does to F_inf and to the uncertainty"
-OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+OPTIONS = ("protocol", "device", "precision")  # all networks of a panel in one program, which is not compiled
 COST = "minutes of a CPU"
 RATIO = 1.0
 

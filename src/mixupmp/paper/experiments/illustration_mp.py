@@ -17,7 +17,7 @@ from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
 from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: Bayesian bootstrap against DP-MP with Perturbed and Uniform base measures"
-OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+OPTIONS = ("protocol", "device", "precision")  # all networks of a panel in one program, which is not compiled
 COST = "minutes of a CPU"
 ONE_ROW = 1 / sum(SIZES)  # r = c/n for c = 1
 

@@ -9,7 +9,7 @@ from mixupmp.paper.experiments.landscape import Panel, draw_landscapes
 from mixupmp.paper.study import Study
 
 TITLE = "2-D clusters: what r does to F_inf and to the uncertainty"
-OPTIONS = ("protocol", "precision")  # all networks of a panel in one program, on the CPU
+OPTIONS = ("protocol", "device", "precision")  # all networks of a panel in one program, which is not compiled
 COST = "minutes of a CPU"
 RATIOS = (0.0, 0.1, 1.0, 10.0, inf)
 ALPHA = 1.0

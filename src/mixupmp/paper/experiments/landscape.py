@@ -86,10 +86,10 @@ def draw_landscapes(
                 chosen = [] if posterior is None else panel.members_of(posterior)
                 if posterior is None or not chosen:
                     continue
-                members = posterior.member_probabilities(_grid(), batch_size=4096)[chosen]
+                members = posterior.member_probabilities(_grid(), batch_size=4096).cpu()[chosen]
                 if not repeats:  # the first one is drawn
                     shading = _draw_uncertainty(below, gini(members, rescale=True))
-                at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096)[chosen]
+                at_rows = posterior.member_probabilities(setting.full.train.inputs, batch_size=4096).cpu()[chosen]
                 ended = training_of(study.cache, one, panel.keep_collapsed)
                 ended |= _those_left_out(posterior, chosen) if panel.interpolating else {}
                 repeats.append({"panel": panel.title, **ended, **regions(members, at_rows)})

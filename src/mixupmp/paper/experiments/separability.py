@@ -33,7 +33,6 @@ def on_all_rows(dataset: str, scale: str) -> Setting:
     differences = (
         "one network by SGD at rate .05, times .2 after epochs 100 and 250, momentum .9, no weight decay, batches of "
         "128, until all rows are right or 400 epochs are over (the paper does not say how it was found)",
-        *(("4,000 of 10,000 test rows",) if setting.test_rows else ()),
     )
     return replace(setting, train_rows=None, repeats=1, members=1, recipe=recipe, differences=differences)
 

@@ -40,6 +40,8 @@ def vectorizable(network: nn.Module, shape: tuple[int, ...] = ()) -> bool:
 
 def unsuited(plan: Plan) -> str | None:
     """What of a plan the one program would leave out, if there is something."""
+    if torch.device(plan.device).type != "cpu":
+        return f"the device {plan.device}"
     if plan.recipe.epochs_after_interpolation is not None:
         return "a recipe that stops each member by itself"
     if plan.recipe.body_rate != 1 or plan.recipe.unfreeze:
