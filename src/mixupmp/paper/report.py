@@ -22,7 +22,7 @@ from mixupmp.paper.reference import IMPLICIT, SINGLE, PaperTable, paper_value
 from mixupmp.paper.resampling import deviations
 from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy, on_shared_repeats
 from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study
-from mixupmp.paper.table import Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
+from mixupmp.paper.table import BOLD, Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
 
 Evaluated = list[tuple[Line, list[Evaluation]]]
 CALIBRATED_MEASURES = ("nll", "ece")
@@ -152,7 +152,7 @@ def report_lines(
 ) -> Evaluated:
     """Run a table whole: train, evaluate, write it in all formats with the numbers behind it, and record the run."""
     differs = [*setting.all_differences, *differences]
-    parts = [f"{setting.describe()}.", caption, "Mean (standard error) over runs."]
+    parts = [f"{setting.describe()}.", caption, "Mean (standard error) over runs.", BOLD]
     parts.append(f"Differs from the paper: {'; '.join(differs)}.")
 
     def write(study: Study, evaluated: Evaluated, missing: list[str]) -> None:

@@ -17,6 +17,7 @@ from mixupmp.metrics.comparison import Summary
 from mixupmp.metrics.text_tables import csv_table, latex_table, latex_text, markdown_table
 from mixupmp.paper.effects import Sample, combine
 
+BOLD = "Bold: the best of its group, and what a two-sided t test at 5% does not tell from it; star: the same over all."
 DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
     "human_cross_entropy": Metric("human_cross_entropy", "Human CE", "cross-entropy of human labels", False),

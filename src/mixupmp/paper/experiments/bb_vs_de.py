@@ -26,6 +26,7 @@ from mixupmp.paper.paired_members import COLORS, Tracks, below_100, draw_margins
 from mixupmp.paper.report import on_test_rows, table_of, write_evaluations, write_table
 from mixupmp.paper.settings import WITH_BIASES, Setting, homogeneous
 from mixupmp.paper.study import Evaluation, NothingCached, Study
+from mixupmp.paper.table import BOLD
 
 TITLE = "Bayesian bootstrap against deep ensemble: table, paired members, normalized margins"
 _ALL = tuple(name + end for end in ("", WITH_BIASES) for name in ("mnist", "fmnist"))
@@ -179,7 +180,7 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
     wrong = "; ".join(f"{count} of {all_} of {label}" for label, (count, all_) in below_100(tracks).items())
     caption = (
         f"{setting.describe()}. {'CNN with biases' if biases else 'Bias-free CNN'}; both methods start from the same "
-        f"weights. Networks that are wrong about a training row in the end: {wrong or 'none'}. Differs from the paper: "
+        f"weights. {BOLD} Networks that are wrong about a training row in the end: {wrong or 'none'}. Differs from the paper: "
         f"{'; '.join(differences(setting))}."
     )
     title = f"Bayesian bootstrap against deep ensemble, {setting.name}"

@@ -36,10 +36,9 @@ def run(study: Study, dataset: str) -> None:
     alphas = alphas_of(dataset, study.scale)
     lines = comparison_lines(setting, alphas)
     caption = (
-        "Two single models of each repeat, whose mean counts once. Bold: best in its group, within two standard "
-        "errors; star: best of all. "
-        "cal.: after one temperature on the pooled probabilities, from rows not trained on. The columns `paper` are "
-        "the paper's own figures for this dataset at its own scale."
+        "Two single models of each repeat, whose mean counts once. cal.: after one temperature on the pooled "
+        "probabilities, from rows not trained on. The columns `paper` are the paper's own figures for this dataset at "
+        "its own scale."
     )
     title = f"In-distribution comparison, {setting.name}"
     evaluated = report_lines(
