@@ -180,8 +180,8 @@ def report(study: Study, setting: Setting, tracks: Tracks, final: dict[Key, Want
     wrong = "; ".join(f"{count} of {all_} of {label}" for label, (count, all_) in below_100(tracks).items())
     caption = (
         f"{setting.describe()}. {'CNN with biases' if biases else 'Bias-free CNN'}; both methods start from the same "
-        f"weights. {BOLD} Networks that are wrong about a training row in the end: {wrong or 'none'}. Differs from the paper: "
-        f"{'; '.join(differences(setting))}."
+        f"weights. {BOLD} Networks that are wrong about a training row in the end: {wrong or 'none'}. "
+        f"Differs from the paper: {'; '.join(differences(setting))}."
     )
     title = f"Bayesian bootstrap against deep ensemble, {setting.name}"
     write_table(study, "table", table_of(evaluated, title, MEASURES, ("bb_vs_de", setting.name), caption))
