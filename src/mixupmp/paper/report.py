@@ -19,7 +19,7 @@ from mixupmp.paper.effects import Sample
 from mixupmp.paper.lines import Line
 from mixupmp.paper.members import Wanted
 from mixupmp.paper.reference import IMPLICIT, SINGLE, PaperTable, paper_value
-from mixupmp.paper.resampling import deviations
+from mixupmp.paper.resampling import UNIT, deviations
 from mixupmp.paper.settings import Setting, comparable, mean_training_accuracy, on_shared_repeats
 from mixupmp.paper.study import Evaluation, Evaluator, Pair, Study
 from mixupmp.paper.table import BOLD, Cell, Table, TableLine, shown_metric, to_csv, to_latex, to_markdown
@@ -209,6 +209,7 @@ def summaries_of(evaluations: Sequence[Evaluation]) -> dict[str, Summary]:
     Several single models of one repeat share their training rows: their mean counts once.
     """
     numbers = [{name: value for name, value in one.items() if isinstance(value, int | float)} for one in evaluations]
+    numbers = [{**each, **noise_of(one)} for each, one in zip(numbers, evaluations, strict=True)]
     by_repeat: dict[object, list[dict[str, int | float]]] = {}
     for place, one in enumerate(numbers):
         if "acc" in one or "auroc" in one:
@@ -218,6 +219,15 @@ def summaries_of(evaluations: Sequence[Evaluation]) -> dict[str, Summary]:
         for many in by_repeat.values()
     ]
     return summarize(means) if means else {}
+
+
+def noise_of(evaluation: Evaluation) -> dict[str, float]:
+    """What chance in the test rows adds to the ECE, of which no gap is below zero: its bias, by the bootstrap.
+
+    It is too low where most of the ECE is chance, so what is left of such an ECE without it is still too high.
+    """
+    moved = evaluation.get("resampled", {}).get("ece")
+    return {"ece_noise": UNIT * fsum(moved) / len(moved)} if moved else {}
 
 
 def table_of(

@@ -22,6 +22,7 @@ DIGITS = {"nll": 4}  # as the paper prints them, where the catalog has fewer
 EXTRA = {
     "human_cross_entropy": Metric("human_cross_entropy", "Human CE", "cross-entropy of human labels", False),
     "ece_by_corruption": Metric("ece_by_corruption", "ECE by corruption", "mean of each one's ECE", False, 100, 2),
+    "ece_noise": Metric("ece_noise", "noise in ECE", "what chance in the test rows adds to the ECE", None, 100, 2),
     "entropy_rank": Metric("entropy_rank", "Entropy rank corr.", "rank correlation with human entropy", True),
 }
 

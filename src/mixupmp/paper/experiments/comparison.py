@@ -17,7 +17,7 @@ DATASETS = {
 }
 ONE_ALPHA = "alpha = 2 alone, as in the paper's main table"
 ALL_ALPHAS = "fmnist-alphas"  # the extended form, apart from the main table
-MEASURES = ("acc", "nll", "ece", "oe", "ue", "nll_calibrated", "ece_calibrated")
+MEASURES = ("acc", "nll", "ece", "ece_noise", "oe", "ue", "nll_calibrated", "ece_calibrated")
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
@@ -38,7 +38,7 @@ def run(study: Study, dataset: str) -> None:
     caption = (
         "Two single models of each repeat, whose mean counts once. cal.: after one temperature on the pooled "
         "probabilities, from rows not trained on. The columns `paper` are the paper's own figures for this dataset at "
-        "its own scale."
+        "its own scale. noise in ECE: what chance in the test rows adds to it, by the bootstrap's estimate of its bias."
     )
     title = f"In-distribution comparison, {setting.name}"
     evaluated = report_lines(
