@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from mixupmp.metrics import evaluate
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -203,3 +206,20 @@ def test_shift() -> None:
         as_printed(printed, value)
     eces = {line: float(kept[line, "ECE"]["value"]) for line in LINES.values()}
     assert min(eces, key=eces.__getitem__) == "MixupMP r=0.1 alpha=2"
+
+
+def test_ece_of_a_calibrated_predictor() -> None:
+    said = re.search(
+        r"from \.3 to 1, has ([\d.]+)% on 10,000\s+rows, ([\d.]+)% on 4,000 and ([\d.]+)% on 1,000",
+        REPRODUCTION.read_text(),
+    )
+    assert said is not None
+    generator = torch.Generator().manual_seed(0)
+    for rows, printed in zip((10_000, 4_000, 1_000), said.groups(), strict=True):
+        found = []
+        for _ in range(200):
+            top = 0.3 + 0.7 * torch.rand(rows, generator=generator, dtype=torch.float64)
+            right = torch.rand(rows, generator=generator, dtype=torch.float64) < top
+            others = ((1 - top) / 4)[:, None].expand(-1, 4)  # each below the top one
+            found.append(evaluate(torch.cat([top[:, None], others], 1)[None], (~right).long())["ece"])
+        assert abs(100 * sum(found) / len(found) - float(printed)) < 0.12, rows
