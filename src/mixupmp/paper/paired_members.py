@@ -14,7 +14,7 @@ from mixupmp.plots.style import METHOD_COLORS, OTHER_COLOR, styled
 
 COLORS = {"DE": METHOD_COLORS["DE"], "BB": METHOD_COLORS["Mixup ensemble"]}
 STARTS = ("random", "DE")
-QUARTILES = torch.tensor([0.25, 0.75])
+QUARTILES = torch.tensor([0.25, 0.5, 0.75])
 
 Tracks = dict[str, list[Evaluation]]
 ByMember = dict[tuple[int, int], float]  # by seed and number
@@ -107,11 +107,11 @@ def draw_margins(study: Study, tracks: Tracks, name: str, further: Sequence[int]
                     values = [stages[stage][key] for stage in sorted(stages) if key in stages[stage]]
                     dashes = "-" if right[max(right)].get(key, 0.0) == 1 else ":"
                     top.plot(passed[: len(values)], values, dashes, color=color, marker="o", markersize=3)
-            shares = zip(passed, ratios(tracks, start), strict=True)
-            x, found = zip(*((epochs, each) for epochs, each in shares if each), strict=True)
-            bottom.plot(x, list(map(median, found)), color=COLORS["BB"], marker="o")
-            low, high = zip(*(torch.tensor(each).quantile(QUARTILES).tolist() for each in found), strict=True)
-            bottom.fill_between(x, low, high, color=COLORS["BB"], alpha=0.2, lw=0)
+            shares = [(x, each) for x, each in zip(passed, ratios(tracks, start), strict=True) if each]
+            spread = torch.tensor([torch.tensor(each).quantile(QUARTILES).tolist() for _, each in shares]).view(-1, 3)
+            epochs, (low, middle, high) = [x for x, _ in shares], spread.T
+            bottom.plot(epochs, middle, color=COLORS["BB"], marker="o")
+            bottom.fill_between(epochs, low, high, color=COLORS["BB"], alpha=0.2, lw=0)
             top.axhline(0, color=REFERENCE, linewidth=1)
             bottom.axhline(1, color=REFERENCE, linewidth=1)
             top.set_title(f"start: {start}")

@@ -31,6 +31,7 @@ TEST_ROWS = {("smoke", "fmnist"): 60, ("cpu", "fmnist"): 1000, ("cpu", "cifar10"
 SMOKE_CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "brightness")
 MEASURES = ("acc", "nll", "ece", "oe", "ue", "entropy")
 AFTER = tuple(f"{name}{CALIBRATED}" for name in CALIBRATED_MEASURES)
+AT_ONCE = 128  # rows of a forward pass, whose images stay in a core's cache: a fifth faster than 512
 CURVES = ("DE", "MixupMP r=0.1 alpha=2", "MixupMP r=1 alpha=2", "Mixup Ensemble alpha=2")
 
 
@@ -145,7 +146,7 @@ class Shifted:
         """The measures of all these rows together, also on resampled rows, and the ECE of each by itself."""
         scores, each, pooled = Scores(len(self.dataset.classes)), [], []
         for rows in many:
-            members = posterior.member_probabilities(rows.inputs).cpu()
+            members = posterior.member_probabilities(rows.inputs, AT_ONCE).cpu()
             scores.update(members, rows.labels)
             pooled.append(members.mean(0))
             each.append(float(evaluate(members, rows.labels)["ece"] or 0.0))
