@@ -223,3 +223,35 @@ def test_ece_of_a_calibrated_predictor() -> None:
             others = ((1 - top) / 4)[:, None].expand(-1, 4)  # each below the top one
             found.append(evaluate(torch.cat([top[:, None], others], 1)[None], (~right).long())["ece"])
         assert abs(100 * sum(found) / len(found) - float(printed)) < 0.12, rows
+
+
+def test_margins_of_the_bootstrap() -> None:
+    text = " ".join(REPRODUCTION.read_text().split())
+    said = re.search(
+        r"a median of \[([\d.]+)\].*? and \[([\d.]+)\].*? it moves away, to ([\d.]+) and ([\d.]+) of it", text
+    )
+    assert said is not None
+    printed = iter(said.groups())
+    for start in ("random", "DE"):
+        for dataset in ("fmnist", "mnist"):
+            lines = (RESULTS / "bb-vs-de" / "cpu" / dataset / "margins.md").read_text().splitlines()
+            cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+            (last,) = (row[2] for row in cells if row[:2] == [start, "200"])
+            as_printed(next(printed), float(last.split()[0]))
+
+
+def test_accuracies_of_the_bootstrap() -> None:
+    text = " ".join(REPRODUCTION.read_text().split())
+    number = r"([\d.]+)%? \(([\d.]+)\)"
+    said = re.search(
+        rf"on Fashion-MNIST {number} and {number} accuracy, ECE {number} and {number}\. From random weights BB has {number} "
+        rf"where DE has {number}, and an ECE of {number} in place of {number}",
+        text,
+    )
+    assert said is not None
+    kept, printed = stored("bb-vs-de/cpu/fmnist"), iter(said.groups())
+    both = ("BB from DE", "DE from DE"), ("BB from random", "DE from random")
+    for line, measure in ((line, measure) for lines in both for measure in ("ACC", "ECE") for line in lines):
+        row = kept[line, measure]
+        as_printed(next(printed), float(row["value"]))
+        as_printed(next(printed), float(row["standard_error"]))
