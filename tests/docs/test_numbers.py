@@ -244,8 +244,8 @@ def test_accuracies_of_the_bootstrap() -> None:
     text = " ".join(REPRODUCTION.read_text().split())
     number = r"([\d.]+)%? \(([\d.]+)\)"
     said = re.search(
-        rf"on Fashion-MNIST {number} and {number} accuracy, ECE {number} and {number}\. From random weights BB has {number} "
-        rf"where DE has {number}, and an ECE of {number} in place of {number}",
+        rf"on Fashion-MNIST {number} and {number} accuracy, ECE {number} and {number}\. "
+        rf"From random weights BB has {number} where DE has {number}, and an ECE of {number} in place of {number}",
         text,
     )
     assert said is not None
