@@ -46,13 +46,12 @@ def lines(setting: Setting, scale: str) -> list[Line]:
 
 
 def work(dataset: str, scale: str) -> tuple[Setting, list[Line]]:
-    setting = setting_named(dataset, scale)
+    setting = replace(setting_named(dataset, scale), test_rows=TEST_ROWS.get((scale, dataset)))
     return setting, lines(setting, scale)
 
 
 def run(study: Study, dataset: str) -> None:
-    setting = study.setting(setting_named(dataset, study.scale))
-    setting = replace(setting, test_rows=TEST_ROWS.get((study.scale, dataset)))
+    setting = study.setting(work(dataset, study.scale)[0])
     places, test = setting.test_indices, replace(setting.full, test=setting.test)
     chosen = SMOKE_CORRUPTIONS if study.scale == "smoke" else CORRUPTIONS
     gray = test.test.inputs.shape[1] == 1
