@@ -255,3 +255,17 @@ def test_accuracies_of_the_bootstrap() -> None:
         row = kept[line, measure]
         as_printed(next(printed), float(row["value"]))
         as_printed(next(printed), float(row["standard_error"]))
+
+
+def test_where_networks_do_not_interpolate() -> None:
+    kept = stored("ablation/cpu/cifar10-crops")
+    text = " ".join(REPRODUCTION.read_text().split())
+    others = r"r = \.1 ([\d.]+), r = 1 ([\d.]+), Mixup ensemble ([\d.]+)"
+    said = re.search(rf"an ECE of ([\d.]+)% and the lowest NLL \(([\d.]+); {others}\)", text)
+    assert said is not None
+    as_printed(said[1], float(kept["DE", "ECE"]["value"]))
+    for printed, line in zip(said.groups()[1:], LINES.values(), strict=True):
+        as_printed(printed, float(kept[line, "NLL"]["value"]))
+    in_readme = re.search(r"flips\]\([^)]*\) ([\d.]+) and ([\d.]+)\)", " ".join(README.read_text().split()))
+    assert in_readme is not None
+    assert in_readme.groups() == said.group(2, 4)
