@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from mixupmp.core.kernels import identity
 from mixupmp.paper.figures import SEQUENCE, bars_of, curve, explain, panels, save
 from mixupmp.paper.lines import ALPHAS, Line, ensemble_at, ensemble_label
 from mixupmp.paper.reference import ratio_of
@@ -58,7 +59,9 @@ def run(study: Study, dataset: str) -> None:
     evaluated = report_lines(
         study, setting, wanted, title, MEASURES, paper=("in_distribution", setting.name), differences=[ours]
     )
-    draw(study, shared_repeats(evaluated), f"{setting.name}, {len(setting.dataset(0).train)} training rows")
+    augmented = "" if setting.kernel is identity else ", crops and flips"
+    name = f"{setting.name}, {len(setting.dataset(0).train)} training rows{augmented}"
+    draw(study, shared_repeats(evaluated), name)
 
 
 def draw(study: Study, evaluated: Evaluated, name: str) -> None:
