@@ -27,6 +27,7 @@ ALL = {
     "cnn-epoch": training.cnn_epoch,
     "clusters": training.clusters,
     "wide-resnet": training.wide_resnet,
+    "dropout": training.dropout,
     "augmentation": using.augmentation,
     "prediction": using.prediction,
     "metrics": using.metrics,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixupmp.core.errors import check, check_dropout
+from mixupmp.core.fast.dropout import FeatureDropout
 
 
 class BasicBlock(nn.Module):
@@ -19,7 +20,7 @@ class BasicBlock(nn.Module):
         self.first_norm = nn.BatchNorm2d(following)
         self.second = nn.Conv2d(following, following, 3, 1, 1, bias=False)
         self.second_norm = nn.BatchNorm2d(following)
-        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.dropout = FeatureDropout(dropout) if dropout else nn.Identity()
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels != following:
             self.shortcut = nn.Sequential(
@@ -70,7 +71,7 @@ class WideBlock(nn.Module):
         super().__init__()
         self.first_norm = nn.BatchNorm2d(channels)
         self.first = nn.Conv2d(channels, following, 3, 1, 1)
-        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.dropout = FeatureDropout(dropout) if dropout else nn.Identity()
         self.second_norm = nn.BatchNorm2d(following)
         self.second = nn.Conv2d(following, following, 3, stride, 1)
         self.shortcut: nn.Module = nn.Identity()

@@ -7,6 +7,7 @@ from math import sqrt
 from torch import Tensor, nn
 
 from mixupmp.core.errors import check_dropout
+from mixupmp.core.fast.dropout import FeatureDropout
 from mixupmp.networks import CNN, ResNet18, WideResNet
 
 LAST_NORM_MOMENTUM = 0.9  # of the running moments of the authors' last BatchNorm
@@ -52,7 +53,7 @@ class AuthorsCNN(CNN):
         self, channels: int, size: tuple[int, int], outputs: int, dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__(channels, size, outputs, dropout, bias)
-        self.dropout_first, self.dropout_second = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.dropout_first, self.dropout_second = FeatureDropout(dropout), FeatureDropout(dropout)
         initialize_convolutions(self)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.fast.dropout import FeatureDropout
 from mixupmp.core.fast.pooled_convolution import PooledConvolution
 
 GROUPED_ROWS = 8  # rows up to which one grouped convolution is faster than one convolution per member
@@ -60,7 +61,7 @@ def _hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-_KNOWN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity, nn.Dropout)
+_KNOWN = (nn.Linear, nn.ReLU, nn.Flatten, nn.Identity, nn.Dropout, FeatureDropout)
 
 
 def _is_sequence(network: nn.Module) -> bool:
