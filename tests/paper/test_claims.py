@@ -19,7 +19,7 @@ from mixupmp.paper.claims import QUANTIFIERS, Claim, all_claims, untested
 from mixupmp.paper.effects import Effect, Sample, combine
 from mixupmp.paper.evidence import PaperEvidence, RunEvidence
 from mixupmp.paper.ledger import Judged, identities, make_ledger
-from mixupmp.paper.ledger_page import _on_paper, render
+from mixupmp.paper.ledger_page import _by_dataset, _on_paper, render
 from mixupmp.paper.lines import ALPHAS, comparison_lines
 from mixupmp.paper.reference import concordance, group_of, paper_figures, ratio_of
 from mixupmp.paper.resampling import RESAMPLES
@@ -196,6 +196,41 @@ def test_lines_outside_the_papers_regime_give_no_verdict(results: Path):
     assert set(evidence.means("comparison", "fmnist", comparable_only=True)) == {"DE"}
 
 
+def test_longer_training_judges_the_cases_of_lines_that_do_not_interpolate(results: Path):
+    """And no others: cases that the shorter runs can decide stay theirs, and so do those that stay below 98%."""
+    accuracy = {"fmnist": {"NN": 0.97, "Mixup": 0.9}, "fmnist-long": {"NN": 0.99, "Mixup": 0.97}}
+    share = {"fmnist": {"DE": 0.5, "NN": 0.3, "Mixup": 0.2}, "fmnist-long": {"DE": 0.1, "NN": 0.3, "Mixup": 0.2}}
+    for part, reached in accuracy.items():
+        (results / "comparison/cpu" / part).mkdir(exist_ok=True)
+        lines = [
+            {
+                "group": "Single model",
+                "label": label,
+                "repeats": [
+                    {"seed": n, "acc": value + n / 1000, "training_accuracy": reached.get(label, 1.0)} for n in range(3)
+                ],
+            }
+            for label, value in share[part].items()
+        ]
+        (results / "comparison/cpu" / part / "evaluations.json").write_text(json.dumps(lines))
+    evidence = RunEvidence(results, "cpu")
+    both = Part("better", ("DE",), ("NN", "Mixup"), ("acc",))
+    found = judge(claim(both, "can"), evidence)
+    # DE against NN is decided by the longer runs, in which DE is the worse one; Mixup is in the regime nowhere.
+    assert (found.cases, found.failing, found.left_out, found.longer) == (1, 1, 1, 1)
+    for test in ("best", "highest"):
+        best = judge(claim(Part(test, ("DE",), ("NN",), ("acc",))), evidence)
+        assert (best.verdict, best.cases, best.longer) == (FAILS, 1, 1)
+        with_mixup = judge(claim(Part(test, ("DE",), ("NN", "Mixup"), ("acc",))), evidence)
+        assert (with_mixup.verdict, with_mixup.left_out, with_mixup.longer) == (NOT_COMPARABLE, 2, 0)
+    assert judge(claim(both, "tends"), evidence).longer == 0
+    assert judge(claim(both), PaperEvidence()).longer == 0
+    none = Verdict(NOT_RUN)
+    assert "0/1 (1 against, 1 not comparable, 1 with twice the epochs)" in _by_dataset(
+        Judged(claim(both, "can"), found, none, none), "cpu"
+    )
+
+
 def test_every_run_must_reach_a_threshold_and_the_lowest_is_shown(results: Path):
     verdicts = {}
     for threshold in (0.4, 0.41):
@@ -257,6 +292,9 @@ class Given:
 
     def expects(self, experiment: str, dataset: str, line: str) -> bool:
         return True
+
+    def longer(self, dataset: str) -> str | None:
+        return None
 
 
 def test_the_best_of_some_lines_is_compared_with_the_best_of_others():

@@ -42,6 +42,8 @@ PAPER_NAMES = {
     "cifar100": "CIFAR100",
     "mnist": "MNIST",
 }
+LONGER = {"fmnist": "fmnist-long", "fmnist-alphas": "fmnist-long"}
+"""Runs with the same rows and twice the epochs, in which more lines interpolate."""
 
 
 class Evidence(Protocol):
@@ -57,6 +59,10 @@ class Evidence(Protocol):
         """Whether a line of which there is no sample was not run, rather than being none of theirs."""
         ...
 
+    def longer(self, dataset: str) -> str | None:
+        """Runs of this dataset with longer training, for cases of lines that do not interpolate in the shorter."""
+        ...
+
 
 class PaperEvidence:
     """The paper's tables. Ensembles are of 3 runs and single models of 6; shift and BB of one.
@@ -70,6 +76,10 @@ class PaperEvidence:
     def expects(self, experiment: str, dataset: str, line: str) -> bool:
         """No line: what the paper does not print is not counted."""
         return False
+
+    def longer(self, dataset: str) -> str | None:
+        """None: all lines of the paper count."""
+        return None
 
     def sample(self, experiment: str, dataset: str, line: str, measure: str, level: int | None) -> Sample | None:
         table = PAPER_TABLES.get(experiment)
@@ -171,6 +181,10 @@ class RunEvidence:
         record = self.read(experiment, part_of(dataset), "run.json") or {}
         printed = {ratio_of(label) for lines in paper_figures()["in_distribution"].values() for label in lines}
         return ratio_of(line) in printed or "lines" not in record or line in record["lines"]
+
+    def longer(self, dataset: str) -> str | None:
+        """Those that `LONGER` names."""
+        return LONGER.get(dataset)
 
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
         """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""

@@ -17,7 +17,7 @@ from mixupmp.paper.effects import LEVEL, Effect, Sample, Term, combine
 from mixupmp.paper.evidence import Evidence
 
 HOLDS, FAILS, OPEN, NOT_RUN, NOT_COMPARABLE = "holds", "fails", "not decided", "not run", "not comparable"
-COUNTS = ("cases", "holding", "failing", "left_out", "not_run", "absent")
+COUNTS = ("cases", "holding", "failing", "left_out", "not_run", "absent", "longer")
 
 Tested = tuple[Case, Effect]
 
@@ -35,6 +35,7 @@ class Verdict:
     left_out: int = 0  # cases of lines that are outside the paper's regime
     not_run: int = 0  # cases of lines that there are no runs of
     absent: int = 0  # cases of lines that the paper's table, or our experiment beyond that table, does not have
+    longer: int = 0  # of the cases, those taken from runs with longer training
     datasets: dict[str, Verdict] = field(default_factory=dict)
 
 
@@ -47,6 +48,7 @@ class Found:
     not_run: int = 0
     absent: int = 0
     undecided: int = 0  # of the cases that the quantifier counts, those without an effect
+    longer: int = 0  # of those with an effect, by runs with longer training
 
     def __add__(self, other: Found) -> Found:
         return Found(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Found)))
@@ -80,7 +82,7 @@ def _verdict(claim: Claim, found: Found, evidence: Evidence, parts: int = 1) -> 
     made = decide(found.tested, claim.quantifier, evidence.by_sign, found.undecided, parts)
     if not found.tested and not found.left_out:
         made = replace(made, verdict=NOT_RUN)
-    return replace(made, left_out=found.left_out, not_run=found.not_run, absent=found.absent)
+    return replace(made, left_out=found.left_out, not_run=found.not_run, absent=found.absent, longer=found.longer)
 
 
 def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
@@ -88,19 +90,24 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
 
     A case that was not run counts as undecided, as one that is not comparable does: a line less must not make a
     sentence easier to hold. What the paper does not print is not counted, nor is a line beyond its tables that the
-    experiment does not have for this dataset.
+    experiment does not have for this dataset. Where a line does not interpolate, longer training is asked: not for
+    "tends", as a mean over cases is one of the same runs.
     """
     if part.test in (BEST, HIGHEST):
-        return sum((_best(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures), Found())
+        each = [_best_or_longer(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures]
+        return sum(each, Found())
     terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
     run = [(case, samples) for case, samples in terms if samples is not None]
-    present = [(case, samples) for case, samples in run if all(sample.comparable for _, sample in samples)]
+    present = [(case, samples) for case, samples in run if _comparable(samples)]
+    longer = []
+    if claim.quantifier != "tends":
+        longer = _of_longer(claim, [case for case, samples in run if not _comparable(samples)], evidence, dataset)
     expected = [
         all(evidence.expects(claim.experiment, dataset, line) for _, line, *_ in case.terms)
         for case, samples in terms
         if samples is None
     ]
-    left_out, not_run = len(run) - len(present), sum(expected)
+    left_out, not_run = len(run) - len(present) - len(longer), sum(expected)
     absent, undecided = len(expected) - not_run, left_out + not_run
     if claim.quantifier == "tends":
         if not present:
@@ -110,8 +117,22 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
         if not_run:  # the others could turn the mean, either way
             effect = replace(effect, p=(1.0, 1.0))
         return Found(((present[0][0], effect),), left_out, not_run, absent)
-    tested = tuple((case, _effect(case, samples)) for case, samples in present)
-    return Found(tested, left_out, not_run, absent, undecided)
+    tested = tuple((case, _effect(case, samples)) for case, samples in [*present, *longer])
+    return Found(tested, left_out, not_run, absent, undecided, len(longer))
+
+
+def _comparable(samples: list[Term]) -> bool:
+    """Whether all of these lines are in the paper's regime."""
+    return all(sample.comparable for _, sample in samples)
+
+
+def _of_longer(claim: Claim, cases: Sequence[Case], evidence: Evidence, dataset: str) -> list[tuple[Case, list[Term]]]:
+    """Those of the cases whose lines all interpolate in runs with longer training, with their samples there."""
+    longer = evidence.longer(dataset)
+    if longer is None:
+        return []
+    found = [(case, _samples(case, claim.experiment, longer, evidence)) for case in cases]
+    return [(case, samples) for case, samples in found if samples is not None and _comparable(samples)]
 
 
 def _effect(case: Case, samples: list[Term]) -> Effect:
@@ -122,6 +143,15 @@ def _effect(case: Case, samples: list[Term]) -> Effect:
         return Effect(max(values), 0.0, what=f"{case.what}, highest of {len(values)} runs")
     # All runs must reach it: a mean above it with some below is no such thing.
     return Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")
+
+
+def _best_or_longer(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
+    """`_best`, by runs with longer training where a line does not interpolate and all of them do there."""
+    found, longer = _best(claim, part, evidence, dataset), evidence.longer(dataset)
+    if longer is None or not found.left_out:
+        return found
+    other = _best(claim, part, evidence, longer)
+    return found if other.left_out or other.not_run or not other.tested else replace(other, longer=1)
 
 
 def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
