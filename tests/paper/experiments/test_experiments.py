@@ -143,6 +143,14 @@ def test_at_paper_scale_a_single_run_of_each_is_shifted():
     assert {(line.repeats, line.runs) for line in lines} == {(1, None), (1, (0,))}
 
 
+def test_on_fashion_mnist_the_networks_trained_longer_are_shifted():
+    """Their fits are those of `comparison --data fmnist-long`, as nothing differs but the test rows."""
+    (setting, lines), compared = shift.work("fmnist", "cpu"), settings.setting_named("fmnist-long", "cpu")
+    assert setting.test_rows == 1000
+    assert vars(replace(setting, test_rows=None)) == vars(compared)
+    assert len(lines) == 14
+
+
 def test_single_models_of_a_repeat_count_once():
     runs = [{"seed": seed, "acc": acc} for seed, acc in ((0, 0.1), (0, 0.3), (1, 0.4), (1, 0.6))]
     found = summaries_of(runs)["acc"]
