@@ -17,7 +17,7 @@ from mixupmp.core.posterior import Task
 from mixupmp.core.predictive import TrainingData
 from mixupmp.core.rows import Dataset
 from mixupmp.core.samplers import DropoutMasks, Ensemble, Laplace
-from mixupmp.networks import CNN, MLP
+from mixupmp.networks import CNN, MLP, ResNet18
 
 laplace_installed = pytest.mark.skipif(
     __import__("importlib.util").util.find_spec("laplace") is None, reason="laplace-torch is not installed"
@@ -84,6 +84,25 @@ def test_a_last_layer_member_is_the_network_with_that_last_layer(mlp: nn.Module,
         changed = {name: mlp.get_parameter(name) + change[member] for name, change in posterior.changes.items()}
         exact = functional_call(mlp, changed, (table.standardize(inputs),))
         assert torch.allclose(outputs[member], exact, atol=1e-5)
+
+
+@pytest.mark.parametrize(("varies", "passes"), [("head", 1), ("stem", 1), ("", 5)])
+def test_draws_of_one_layer_share_a_forward_pass(varies: str, passes: int) -> None:
+    """The same outputs as one draw after another, which a Gaussian of all weights still takes."""
+    torch.manual_seed(0)
+    network = ResNet18(1, 3, 4).eval()
+    named = {name: value for name, value in network.named_parameters() if name.partition(".")[0] in (varies or name)}
+    changes = {name: 0.1 * torch.randn(5, *value.shape) for name, value in named.items()}
+    posterior = LaplacePosterior([network], Task(Categorical(3), None, (1, 8, 8)), changes)
+    inputs, calls = torch.randn(6, 1, 8, 8), []
+    network.stem.register_forward_hook(lambda *_: calls.append(1))
+    with torch.inference_mode():
+        outputs = posterior._outputs(inputs)
+        assert len(calls) == passes
+        for member in range(5):
+            alone = LaplacePosterior([network], posterior.task, {n: c[[member]] for n, c in changes.items()})
+            alone._of_one_layer = lambda: False  # type: ignore[method-assign]
+            assert torch.allclose(outputs[member], alone._outputs(inputs)[0], atol=1e-5)
 
 
 @laplace_installed

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import functional_call, jvp
+from torch.func import functional_call, jvp, vmap
 
 from mixupmp.core.given_network import logits_of
 from mixupmp.core.posterior import Posterior, Task
@@ -55,6 +55,12 @@ class LaplacePosterior(Posterior):
             value, slope = jvp(outputs, (varying,), (change,))  # type: ignore[misc]
             return value + slope
 
-        changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
         with _FORWARD:
+            if self._of_one_layer():  # what lies before it is the same for all draws: one forward pass for all of them
+                return vmap(member)(self.changes)
+            changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
             return torch.stack([member(change) for change in changes])
+
+    def _of_one_layer(self) -> bool:
+        """Whether the parameters that vary are of one layer, as in a Gaussian of the last layer."""
+        return len({name.rpartition(".")[0] for name in self.changes}) == 1

@@ -23,7 +23,8 @@ members, in the plane, nor in runs of version 0.1, which lack it). Members of on
 replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's regime: a case
 with such a line is not tested by it. On Fashion-MNIST runs of 200 epochs in place of 100 (comparison/fmnist-long) test
 it, if all of its lines interpolate there ("with twice the epochs"; decided before those runs were seen). Otherwise it
-counts as undecided, and so does one that was not run. Only values of r that the paper's tables do not have, and that our experiment on a dataset does not have either ("not in its grid"), do not count.
+counts as undecided, and so does one that was not run. Only values of r that the paper's tables do not have, and that
+our experiment on a dataset does not have either ("not in its grid"), do not count.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
 and ECE must be seen to hurt both); for "tends" the mean over the comparable cases is tested, and counts as undecided
