@@ -105,6 +105,20 @@ def test_draws_of_one_layer_share_a_forward_pass(varies: str, passes: int) -> No
             assert torch.allclose(outputs[member], alone._outputs(inputs)[0], atol=1e-5)
 
 
+def test_draws_of_a_network_with_noise_of_its_own_have_each_theirs() -> None:
+    class Noisy(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(super().forward(inputs), 0.5, training=True)
+
+    network = nn.Sequential(nn.Linear(4, 8), Noisy(8, 3))
+    changes = {"1.weight": torch.zeros(5, 3, 8)}
+    posterior = LaplacePosterior([network], Task(Categorical(3), None, (4,)), changes)
+    with torch.random.fork_rng(), torch.inference_mode():
+        torch.manual_seed(0)
+        outputs = posterior._outputs(torch.ones(20, 4))
+    assert len({tuple(own.flatten().tolist()) for own in outputs}) == 5
+
+
 @laplace_installed
 @pytest.mark.parametrize("subset", ["last_layer", "all"])
 def test_the_draws_have_the_covariance_of_the_curvature(subset: Any, table: Dataset) -> None:

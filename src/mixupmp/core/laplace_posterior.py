@@ -57,7 +57,7 @@ class LaplacePosterior(Posterior):
 
         with _FORWARD:
             if self._of_one_layer():  # what lies before it is the same for all draws: one forward pass for all of them
-                return vmap(member)(self.changes)
+                return vmap(member, randomness="different")(self.changes)
             changes = ({name: change[m] for name, change in self.changes.items()} for m in range(self.members))
             return torch.stack([member(change) for change in changes])
 

@@ -42,7 +42,7 @@ PAPER_NAMES = {
     "cifar100": "CIFAR100",
     "mnist": "MNIST",
 }
-LONGER = {"fmnist": "fmnist-long", "fmnist-alphas": "fmnist-long"}
+LONGER = {"fmnist": "fmnist-long"}
 """Runs with the same rows and twice the epochs, in which more lines interpolate."""
 
 

@@ -9,7 +9,7 @@ from mixupmp.core.foreign import Json
 from mixupmp.metrics.text_tables import markdown_table
 from mixupmp.paper.agreement import SHARE, Agreement
 from mixupmp.paper.claims import allowances, untested
-from mixupmp.paper.evidence import part_of
+from mixupmp.paper.evidence import LONGER, part_of
 from mixupmp.paper.ledger import Check, Judged, Ledger
 from mixupmp.paper.reference import CONCORDANCE_MEASURES, Concordance
 from mixupmp.paper.verdicts import FAILS, HOLDS, NOT_COMPARABLE, NOT_RUN, OPEN, Verdict
@@ -21,10 +21,11 @@ at 5% over repeats, paired by repeat; a single run decides nothing. Repeats shar
 the paired bootstrap over test rows is added, each of the two variances with its own t quantile (not for single
 members, in the plane, nor in runs of version 0.1, which lack it). Members of one repeat are not
 replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's regime: a case
-with such a line is not tested by it. On Fashion-MNIST runs of 200 epochs in place of 100 (comparison/fmnist-long) test
-it, if all of its lines interpolate there ("with twice the epochs"; decided before those runs were seen). Otherwise it
-counts as undecided, and so does one that was not run. Only values of r that the paper's tables do not have, and that
-our experiment on a dataset does not have either ("not in its grid"), do not count.
+with such a line is not tested by it. On Fashion-MNIST the runs of 200 epochs in place of 100 (fmnist-long) test it,
+if all of its lines interpolate there (decided before those runs were seen; not for "tends" and "best", which are about
+several lines of the same runs). Otherwise it counts as undecided, and so does one that was not run. Only values of r
+that the paper's tables do not have, and that our experiment on a dataset does not have either ("not in its grid"), do
+not count.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
 and ECE must be seen to hurt both); for "tends" the mean over the comparable cases is tested, and counts as undecided
@@ -196,7 +197,10 @@ def _by_dataset(judged: Judged, scale: str) -> str:
     for name, one in judged.here.datasets.items():
         folder = "/".join(filter(None, (judged.claim.experiment, scale, part_of(name))))
         counts = [(one.failing, "against"), (one.left_out, NOT_COMPARABLE), (one.not_run, NOT_RUN)]
-        counts += [(one.absent, "not in its grid"), (one.longer, "with twice the epochs")]
+        counts.append((one.absent, "not in its grid"))
+        counts.append(
+            (one.longer, f"of [{LONGER.get(name)}]({judged.claim.experiment}/{scale}/{LONGER.get(name)}/run.json)")
+        )
         others = ", ".join(f"{count} {what}" for count, what in counts if count)
         cells.append(f"[{name}]({folder}/run.json) {one.holding}/{one.cases}" + (f" ({others})" if others else ""))
     return ", ".join(cells) or "-"

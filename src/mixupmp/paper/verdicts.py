@@ -91,11 +91,10 @@ def _found(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
     A case that was not run counts as undecided, as one that is not comparable does: a line less must not make a
     sentence easier to hold. What the paper does not print is not counted, nor is a line beyond its tables that the
     experiment does not have for this dataset. Where a line does not interpolate, longer training is asked: not for
-    "tends", as a mean over cases is one of the same runs.
+    "tends" and "best", which are about several lines of the same runs.
     """
     if part.test in (BEST, HIGHEST):
-        each = [_best_or_longer(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures]
-        return sum(each, Found())
+        return sum((_best(claim, replace(part, measures=(one,)), evidence, dataset) for one in part.measures), Found())
     terms = [(case, _samples(case, claim.experiment, dataset, evidence)) for case in cases_of(part)]
     run = [(case, samples) for case, samples in terms if samples is not None]
     present = [(case, samples) for case, samples in run if _comparable(samples)]
@@ -131,7 +130,8 @@ def _of_longer(claim: Claim, cases: Sequence[Case], evidence: Evidence, dataset:
     longer = evidence.longer(dataset)
     if longer is None:
         return []
-    found = [(case, _samples(case, claim.experiment, longer, evidence)) for case in cases]
+    named = [replace(case, what=f"{case.what} ({longer})") for case in cases]
+    found = [(case, _samples(case, claim.experiment, longer, evidence)) for case in named]
     return [(case, samples) for case, samples in found if samples is not None and _comparable(samples)]
 
 
@@ -143,15 +143,6 @@ def _effect(case: Case, samples: list[Term]) -> Effect:
         return Effect(max(values), 0.0, what=f"{case.what}, highest of {len(values)} runs")
     # All runs must reach it: a mean above it with some below is no such thing.
     return Effect(min(values), 0.0, what=f"{case.what}, lowest of {len(values)} runs")
-
-
-def _best_or_longer(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:
-    """`_best`, by runs with longer training where a line does not interpolate and all of them do there."""
-    found, longer = _best(claim, part, evidence, dataset), evidence.longer(dataset)
-    if longer is None or not found.left_out:
-        return found
-    other = _best(claim, part, evidence, longer)
-    return found if other.left_out or other.not_run or not other.tested else replace(other, longer=1)
 
 
 def _best(claim: Claim, part: Part, evidence: Evidence, dataset: str) -> Found:

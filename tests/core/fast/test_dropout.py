@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from mixupmp.core.fast.dropout import LEVELS, FeatureDropout
+from mixupmp.networks import ResNet18
 
 
 def dropped(layer: nn.Module, inputs: Tensor, seed: int = 0) -> Tensor:
@@ -81,6 +82,22 @@ def test_transforms_and_other_devices_take_torchs_mask() -> None:
     assert layer(inputs.to("meta")).shape == inputs.shape
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
     assert torch.equal(dropped(compiled, inputs), dropped(nn.Dropout(0.5).train(), inputs))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_scripts_and_traces_have_torchs_mask() -> None:
+    layer, inputs = FeatureDropout(0.5).train(), torch.ones(30, 40)
+    for made in (torch.jit.script(layer), fx.symbolic_trace(nn.Sequential(layer))):
+        assert torch.equal(dropped(made, inputs), dropped(nn.Dropout(0.5).train(), inputs))
+        assert torch.equal(dropped(made.eval(), inputs), inputs) == isinstance(made, torch.jit.ScriptModule)
+    scripted = torch.jit.script(ResNet18(1, 3, 4, 0.3).eval())
+    assert scripted(torch.ones(2, 1, 8, 8)).shape == (2, 3)
+
+
+def test_words_are_made_where_the_values_are() -> None:
+    with torch.device("meta"):
+        outputs = dropped(FeatureDropout(0.5).train(), torch.ones(30, 40, device="cpu"))
+    assert set(outputs.unique().tolist()) == {0.0, 2.0}
 
 
 def test_reduced_precision_keeps_its_type_and_the_same_seed_its_mask() -> None:

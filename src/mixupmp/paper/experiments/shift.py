@@ -28,7 +28,7 @@ from mixupmp.plots.style import styled
 TITLE = "distribution shift: curves over the intensity of corruptions, and the full table"
 DATASETS = {"smoke": ("fmnist",), "cpu": ("fmnist", "cifar10"), "paper": ("cifar10", "cifar100", "fmnist")}
 TEST_ROWS = {("smoke", "fmnist"): 60, ("cpu", "fmnist"): 1000, ("cpu", "cifar10"): 1000}
-SETTINGS = {("cpu", "fmnist"): "fmnist-long"}  # whose networks interpolate on blends alone, too
+SETTINGS = {("cpu", "fmnist"): "fmnist-long"}  # whose networks without dropout interpolate on blends alone, too
 SMOKE_CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "brightness")
 MEASURES = ("acc", "nll", "ece", "oe", "ue", "entropy")
 AFTER = tuple(f"{name}{CALIBRATED}" for name in CALIBRATED_MEASURES)
