@@ -101,6 +101,7 @@ def test_pairs_that_agree(ledger: dict[str, Any]) -> None:
         (r"On Fashion-MNIST (\d+) of the (\d+) pairs", "comparison/fmnist"),
         (r"it is ([\d,]+) of\s+([\d,]+) pairs", "comparison/fmnist-alphas"),
         (r"On CIFAR-10 (\d+) of (\d+) pairs agree", "comparison/cifar10"),
+        (r"interpolate \(98\.9%\), (\d+) of (\d+) pairs agree again", "comparison/fmnist-long"),
         (r"\*\*Under shift\*\*.*\s(\d+) of (\d+) pairs agree", "shift/cifar10"),
     ):
         found = re.search(said, text)
