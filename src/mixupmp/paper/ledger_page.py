@@ -52,9 +52,9 @@ Fashion-MNIST."""
 PLANE = """\
 The repeats of the examples in the plane and of the known margins have the same training rows, so these are verdicts on
 one draw of them. The 98% do not apply: base measures with labels of their own contradict the observed ones, so that a
-network that fits its future does not interpolate these (Uniform with c = n ends at 96%). Perturbed with c = n ends at
-95% for another reason: at the paper's rate some of its networks are half collapsed. The extension at rate .1 has it
-without these. """
+network that fits its future does not interpolate these (Uniform with c = n ends at 97%). Perturbed with c = n ends at
+97% for another reason: at the paper's rate some of its networks are half collapsed. The last panel of its figure, of
+those that interpolate alone, and the extension at rate .1 have it without these. """
 
 
 def render(ledger: Ledger, scale: str) -> str:
