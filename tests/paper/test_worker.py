@@ -20,7 +20,7 @@ from mixupmp.paper import Wanted, worker
 from mixupmp.paper.members import Cache
 from mixupmp.paper.settings import setting_named
 from mixupmp.paper.study import Study
-from mixupmp.paper.worker import fit_piece, run_on
+from mixupmp.paper.worker import ELSEWHERE, fit_piece, run_on
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
 
@@ -110,6 +110,24 @@ def test_members_are_trained_and_posteriors_evaluated_on_all_devices(
     assert [most_at_once(one.cache.path / "evaluated", device) for device in DEVICES] == [1, 1]
     plain = replace(study(workers=1), cache=Cache(one.cache.path))
     assert plain.evaluate([(each, Nothing()) for each in wanted]) == found  # by the same keys
+
+
+def test_what_another_process_trains_is_said_once_and_not_counted(
+    study: Callable[..., Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def busy(callback: Callback, plan: Plan, *others: Any) -> str:
+        tried.append(plan.seed)
+        return ELSEWHERE if tried.count(0) < 4 and plan.seed == 0 else fit_piece(callback, plan, *others)
+
+    monkeypatch.setattr(worker, "fit_piece", busy)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    said: list[str] = []
+    replace(study(workers=1), say=said.append).train([Wanted(SETTING.plan(single_network(), seed)) for seed in (0, 1)])
+    assert tried == [0, 1, 0, 0, 0]
+    assert sum("Waiting for another process" in one for one in said) == 1
+    assert [one.split("]")[0] for one in said if one.startswith("[")] == ["[1/1", "[2/2"]
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_trained(study: Callable[..., Study]) -> None:

@@ -50,8 +50,16 @@ class Estimate:
         self.work_done = 0.0
         self.started = time.monotonic()
 
+    def waits_for(self, piece: Piece) -> bool:
+        """Take a piece that another process trains out of what is left to do; whether it was not out before."""
+        if self.expected.pop(piece.key, None) is None:
+            return False
+        self.total -= 1
+        return True
+
     def done(self, piece: Piece) -> None:
         self.finished += 1
+        self.total += piece.key not in self.expected  # another process has given it up
         self.work_done += self.expected.pop(piece.key, 0.0)
 
     @property

@@ -30,7 +30,7 @@ from mixupmp.paper.members import Cache, Piece, Wanted, pieces_of
 from mixupmp.paper.protocols import TEXT
 from mixupmp.paper.protocols import Protocol as PaperProtocol
 from mixupmp.paper.settings import Setting
-from mixupmp.paper.worker import STOPPED, Stopped, run_on, train_all
+from mixupmp.paper.worker import ELSEWHERE, STOPPED, Stopped, run_on, train_all
 from mixupmp.train.pool import Call
 from mixupmp.train.progress import Callback
 
@@ -136,6 +136,11 @@ class Study:
 
     def _train(self, missing: list[Piece], estimate: Estimate) -> None:
         def report(piece: Piece, outcome: str) -> None:
+            if outcome == ELSEWHERE:
+                if estimate.waits_for(piece):
+                    members = ", ".join(map(str, piece.members))
+                    self.say(f"Waiting for another process to train {piece.plan.method.name} member {members}.")
+                return
             estimate.done(piece)
             self.say(
                 f"[{estimate.finished}/{estimate.total}] {piece.plan.method.name} seed {piece.plan.seed} "

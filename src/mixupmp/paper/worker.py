@@ -18,6 +18,7 @@ from mixupmp.train.pool import Call, WorkerFailed
 from mixupmp.train.progress import Callback
 from mixupmp.train.run import Engine, fit
 
+ELSEWHERE = "elsewhere"
 STOPPED = "stopped by a signal; run the same command again to go on where it was."
 
 
@@ -36,7 +37,7 @@ def fit_piece(callback: Callback, plan: Plan, members: tuple[int, ...], engine: 
     except FitInterrupted:
         raise StopTraining from None
     except RunLocked:
-        return "elsewhere"
+        return ELSEWHERE
     except ArithmeticError:
         return "diverged"  # kept in the run folder: a diverged member is a result
     return "done"
