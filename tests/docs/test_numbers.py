@@ -210,6 +210,21 @@ def test_shift() -> None:
     assert min(eces, key=eces.__getitem__) == "MixupMP r=0.1 alpha=2"
 
 
+def test_shift_of_fashion_mnist() -> None:
+    kept = stored("shift/cpu/fmnist")
+    said = re.search(
+        r"over\s+all intensities ECE is ([\d.]+)% \(DE\), ([\d.]+) \(r = \.1\), ([\d.]+) \(r = 1\) and ([\d.]+)% "
+        r"\(Mixup ensemble\), NLL (\.\d+), (\.\d+), (\.\d+) and (\.\d+)\. .*?"
+        r"\(ECE ([\d.]+), ([\d.]+), ([\d.]+) and ([\d.]+)%, NLL (\.\d+), (\.\d+), (\.\d+) and (\.\d+)\)",
+        " ".join(REPRODUCTION.read_text().split()),
+    )
+    assert said is not None
+    printed = iter(said.groups())
+    for measure in ("ECE", "NLL", "ECE cal.", "NLL cal."):
+        for line in LINES.values():
+            as_printed(next(printed), float(kept[line, measure]["value"]))
+
+
 def test_ece_of_a_calibrated_predictor() -> None:
     said = re.search(
         r"from \.3 to 1, has ([\d.]+)% on 10,000\s+rows, ([\d.]+)% on 4,000 and ([\d.]+)% on 1,000",
