@@ -265,7 +265,7 @@ def test_differences_of_members_do_not_cancel(tmp_path: Path):
     folder.mkdir(parents=True)
     values = {"DE from DE": ([0.5, 0.5], [0.5, 0.5]), "BB from DE": ([0.9, 0.1], [0.8, 0.2])}
     tracks = {
-        label: [{"stage": 3, "seed": seed, "member_acc": many} for seed, many in enumerate(both)]
+        label: [{"stage": 3, "seed": seed, "members": [0, 1], "member_acc": many} for seed, many in enumerate(both)]
         for label, both in values.items()
     }
     (folder / "members.json").write_text(json.dumps(tracks))

@@ -140,7 +140,7 @@ class RunEvidence:
         for line, repeats in zip(lines, shared, strict=True):
             if comparable_only and not comparable(line["repeats"]):
                 continue
-            label = canonical_label(line["group"], line["label"])
+            label = line["label"]
             kept = [one for one in repeats if without is None or one.get("seed") != without]
             for name in CONCORDANCE_MEASURES:
                 values = [one[name] + _moved(one, name, resample) for one in kept if one.get(name) is not None]
@@ -160,7 +160,7 @@ class RunEvidence:
             return self._region(experiment, dataset, line, measure)
         first, _, other = line.partition(" against ")
         for one in self.read(experiment, dataset, "evaluations.json") or ():
-            if canonical_label(one["group"], one["label"]) == first:
+            if one["label"] == first:
                 runs = [
                     (run.get("seed", n), run if level is None else run.get("intensities", {}).get(str(level), {}))
                     for n, run in enumerate(one["repeats"])
@@ -187,18 +187,11 @@ class RunEvidence:
         return LONGER.get(dataset)
 
     def _region(self, experiment: str, part: str, panel: str, region: str) -> Sample | None:
-        """The mean uncertainty of a region of the 2-D example, by repeat; of one repeat with the jackknife's error."""
+        """The mean uncertainty of a region of the 2-D example, by repeat."""
         for one in self.read(experiment, part, "regions.json") or ():
             if not re.match(re.escape(panel) + r"(?![\d.])", one["panel"]):  # "r = 1" is not "r = 10"
                 continue
-            if "repeats" in one:
-                return Sample.of({repeat["seed"]: repeat[region] for repeat in one["repeats"]})
-            if "standard_error" in one[region]:
-                return Sample(
-                    one[region]["mean"],
-                    one[region]["standard_error"],
-                    one["networks"] - one["diverged"] - one.get("collapsed", 0),
-                )
+            return Sample.of({repeat["seed"]: repeat[region] for repeat in one["repeats"]})
         return None
 
     def _members(self, experiment: str, dataset: str, lines: tuple[str, str], measure: str) -> Sample | None:
@@ -226,31 +219,22 @@ def _paper_name(table: PaperTable, dataset: str) -> str:
 
 
 def _moved(one: Mapping[str, Json], name: str, resample: int | None) -> float:
-    """How much a measure changes on a resample of the test rows; runs of version 0.1 do not say."""
+    """How much a measure changes on a resample of the test rows."""
     changes = one.get("resampled", {}).get(name)
     return UNIT * changes[resample] if changes and resample is not None else 0.0
 
 
 def _last_by_member(track: Sequence[dict[str, Json]], measure: str) -> dict[tuple[int, int], float]:
-    """(seed, member) -> the measure after the last stage. Runs of version 0.1 have no prefix, seed or numbers."""
+    """(seed, member) -> the measure after the last stage."""
     last = max(one["stage"] for one in track)
-    found = {}
-    for repeat, one in enumerate(one for one in track if one["stage"] == last):
-        values = one[measure] if measure in one else one.get(measure.removeprefix("member_"), ())
-        numbers = one.get("members", range(len(values)))
-        found.update({(one.get("seed", repeat), k): value for k, value in zip(numbers, values, strict=True)})
-    return found
+    return {
+        (one["seed"], number): value
+        for one in track
+        if one["stage"] == last
+        for number, value in zip(one["members"], one[measure], strict=True)
+    }
 
 
 def part_of(dataset: str) -> str:
     """The folder of a dataset among the results of an experiment: none where the experiment has but one."""
     return "" if dataset in ("clusters", "known margins") else dataset
-
-
-def canonical_label(group: str, label: str) -> str:
-    """A line's label as the paper's tables have it; the ablation once wrote r and alpha apart."""
-    if not group.startswith("alpha=") or not label.startswith("r="):
-        return label
-    if label == "r=0":
-        return "DE"
-    return f"Mixup Ensemble {group}" if label == "r=inf" else f"MixupMP {label} {group}"

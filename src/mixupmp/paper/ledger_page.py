@@ -19,13 +19,12 @@ One row for each sentence of the paper that claims something, by experiment; `sr
 is compared for it. A case is one comparison on one dataset. It holds, fails or stays undecided by a one-sided t test
 at 5% over repeats, paired by repeat; a single run decides nothing. Repeats share their test rows, so the variance of
 the paired bootstrap over test rows is added, each of the two variances with its own t quantile (not for single
-members, in the plane, nor in runs of version 0.1, which lack it). Members of one repeat are not
-replicates: their mean counts once. Lines with a training accuracy below 98% are outside the paper's regime: a case
-with such a line is not tested by it. On Fashion-MNIST the runs of 200 epochs in place of 100 (fmnist-long) test it,
-if all of its lines interpolate there (decided before those runs were seen; not for "tends" and "best", which are about
-several lines of the same runs). Otherwise it counts as undecided, and so does one that was not run. Only values of r
-that the paper's tables do not have, and that our experiment on a dataset does not have either ("not in its grid"), do
-not count.
+members, nor in the plane). Members of one repeat are not replicates: their mean counts once. Lines with a training
+accuracy below 98% are outside the paper's regime: a case with such a line is not tested by it. On Fashion-MNIST the
+runs of 200 epochs in place of 100 (fmnist-long) test it, if all of its lines interpolate there (decided before those
+runs were seen; not for "tends" and "best", which are about several lines of the same runs). Otherwise it counts as
+undecided, and so does one that was not run. Only values of r that the paper's tables do not have, and that our
+experiment on a dataset does not have either ("not in its grid"), do not count.
 
 "all" needs every case, "almost all" nine in ten, "most" more than half, "can" one (of each part: what can hurt NLL
 and ECE must be seen to hurt both); for "tends" the mean over the comparable cases is tested, and counts as undecided
@@ -79,9 +78,8 @@ def render(ledger: Ledger, scale: str) -> str:
         "(higher or lower here than in the paper's order).",
         _reversed_table(ledger.concordances),
         "## Runs",
-        "What the results are of, as the `run.json` of each says. Those of version 0.1 have its smaller settings, and "
-        "are replaced as runs with those of docs/reproduction.md are finished. Lines whose training accuracy is below "
-        "98% are not in the paper's regime; they are counted in the last column, and give no verdict.",
+        "What the results are of, as the `run.json` of each says. Lines whose training accuracy is below 98% are not "
+        "in the paper's regime; they are counted in the last column, and give no verdict.",
         _run_table(ledger.runs),
         "## Sentences",
         "On images, with training rows drawn anew for each repeat (but for separability, of one network on all rows): "
