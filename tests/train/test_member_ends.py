@@ -192,3 +192,16 @@ def test_the_accuracy_of_many_rows_is_judged_on_a_share_from_everywhere(
         fitted.network[-1].bias[0] = 1.0  # always says class 0
     monkeypatch.setattr(sys.modules[MemberFit.__module__], "ENOUGH_ROWS", 15)
     assert fitted.summary().training_accuracy == pytest.approx(1 / 3)
+
+
+def test_whether_every_row_is_right_is_counted_over_all_rows(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of the rows could be all right where the fit has gone on because a few others were not."""
+    monkeypatch.setattr(sys.modules[MemberFit.__module__], "ENOUGH_ROWS", 1)
+    recipe = Recipe(epochs=1, batch_size=20, schedule="constant", epochs_after_interpolation=0)
+    for waits in (None, 0):
+        plan = plan_for(table, single_network(), "mlp", replace(recipe, epochs_after_interpolation=waits))
+        fitted, summary = ran(plan)
+        outputs = fitted.network.eval()(table.standardize(table.train.inputs))
+        exact = float((outputs.argmax(1) == table.train.labels).float().mean())
+        assert 0 < exact < 1
+        assert (summary.training_accuracy == pytest.approx(exact)) == (waits is not None)

@@ -225,7 +225,9 @@ class MemberFit:
 
     def summary(self) -> MemberSummary:
         """How it ended."""
-        most = ENOUGH_ROWS if isinstance(self.plan.train, Rows) else ENOUGH_STREAMED_ROWS
+        most: int | None = ENOUGH_ROWS if isinstance(self.plan.train, Rows) else ENOUGH_STREAMED_ROWS
+        if self.plan.recipe.epochs_after_interpolation is not None:
+            most = None  # whether every row is right is what this fit is about
         finite = self.diverged_at is None
         accuracy, one_class = self._training_accuracy(most) if finite else (None, False)
         collapsed, probed_one_class = self._collapsed() if finite else (False, False)
