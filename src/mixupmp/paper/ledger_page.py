@@ -209,7 +209,7 @@ def _deciding(verdict: Verdict) -> str:
     if effect is None:
         return "-"
     if effect.error == 0:
-        return f"{effect.what}: {effect.mean:.4g}"
+        return f"{effect.what}: {effect.mean:.6g}"
     error = "one run" if effect.error is None else f"± {effect.reach:.2g}"
     return f"{effect.what}: {effect.mean:+.4g} ({error})"
 
