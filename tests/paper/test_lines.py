@@ -14,7 +14,7 @@ from mixupmp.paper import lines
 from mixupmp.paper.lines import Line, open_choices
 from mixupmp.paper.protocols import AUTHORS, TEXT, Protocol
 from mixupmp.paper.reference import IMPLICIT, SINGLE
-from mixupmp.paper.report import _over, made_with, on_test_rows, run_lines
+from mixupmp.paper.report import _over, made_with, on_test_rows, run_lines, training_notes
 from mixupmp.paper.settings import on_shared_repeats, setting_named
 from mixupmp.paper.study import Evaluation, Study
 
@@ -114,3 +114,10 @@ def test_a_report_tells_with_what_its_evaluations_were_made() -> None:
         {"evaluations": 2, "first": "2026-01-01", "last": "2026-02-01", "torch": "2.6"},
         {"evaluations": 1, "first": "not recorded", "last": "not recorded"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(1.0, "100.00"), (0.99995, "99.995"), (0.9999, "99.99"), (0.9651, "96.51")]
+)
+def test_a_few_wrong_rows_are_not_shown_as_none(share: float, shown: str) -> None:
+    assert training_notes([{"training_accuracy": share, "networks": 1}])["train ACC (%)"].startswith(shown)

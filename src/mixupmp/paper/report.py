@@ -255,12 +255,18 @@ def training_notes(evaluations: Sequence[Evaluation]) -> dict[str, str]:
     """What every table tells about the fits behind it; below 98% a line is not in the paper's regime."""
     lost, networks = (sum(e.get(name, 0) for e in evaluations for name in names) for names in (LOST, ("networks",)))
     mean = mean_training_accuracy(evaluations)
-    accuracy = "-" if mean is None else f"{100 * mean:.2f}"
+    accuracy = "-" if mean is None else _percent(mean)
     return {
         "train ACC (%)": accuracy if comparable(evaluations) else f"{accuracy}, not comparable",
         "diverged or collapsed": f"{lost} of {networks}",
         "runs": str(len(evaluations)),
     }
+
+
+def _percent(share: float) -> str:
+    """With two decimals, or with more where these would make it 100 and a few rows are wrong."""
+    shown = f"{100 * share:.2f}"
+    return f"{100 * share:.6g}" if shown == "100.00" and share != 1 else shown
 
 
 def write_table(study: Study, name: str, table: Table) -> None:
