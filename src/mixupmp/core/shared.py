@@ -25,6 +25,7 @@ from torch.nn import functional
 from mixupmp.core.attention import plain_attention
 from mixupmp.core.cut import in_order
 from mixupmp.core.errors import InvalidArgument, check
+from mixupmp.core.fast.eager import is_eager
 from mixupmp.core.fast.shared_mlp import Parameters, Workspace, member_outputs, training_outputs
 from mixupmp.core.given_network import logits_of
 from mixupmp.core.joint_futures import JointFuture, ResampledJointFuture
@@ -200,13 +201,7 @@ class _Layers:
     def suit(self, inputs: Tensor) -> bool:
         """Whether this is plain float32 arithmetic on a CPU, which nothing traces, transforms or differentiates."""
         plain = inputs.device.type == "cpu" and inputs.dtype == self.last.weight.dtype == torch.float32
-        return (
-            plain
-            and not inputs.requires_grad
-            and not torch.is_autocast_enabled("cpu")
-            and torch._C._functorch.peek_interpreter_stack() is None
-            and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
-        )
+        return plain and not inputs.requires_grad and not torch.is_autocast_enabled("cpu") and is_eager()
 
     def training_outputs(self, inputs: Tensor) -> Tensor:
         return training_outputs(self._flat(inputs), self._parameters(), self.rate, self.kept, self.generator)

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch._jit_internal import is_scripting
 from torch.nn import functional
 
+from mixupmp.core.fast.eager import is_eager
+
 LEVELS = 1 << 16  # of a random number of 16 bits
 
 
@@ -39,8 +41,7 @@ def _plain(inputs: Tensor) -> bool:
     return (
         type(inputs) in (Tensor, nn.Parameter)  # no proxy of a tracer
         and inputs.device.type == "cpu"
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
+        and is_eager()
     )
 
 

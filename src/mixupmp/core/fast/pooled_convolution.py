@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mixupmp.core.fast.eager import is_eager
+
 FEW_CHANNELS = 8  # input channels up to which this is faster: more of them fill the vectors of a usual convolution
 
 
@@ -56,8 +58,7 @@ class PooledConvolution(nn.Conv2d):
             and self.padding_mode == "zeros"
             and min(inputs.shape[2:]) + 2 * self.padding[0] > side  # at least one pooling window
             and (self.stride, self.dilation, self.groups) == ((1, 1), (1, 1), 1)
-            and torch._C._functorch.peek_interpreter_stack() is None  # within a torch.func transform
-            and not (torch.compiler.is_compiling() or torch._C._get_tracing_state())
+            and is_eager()
         )
 
     def _follows(self, inputs: Tensor) -> bool:
